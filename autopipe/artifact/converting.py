@@ -100,7 +100,7 @@ def imported(named: Workload | workload_import.WorkloadName | str) -> Workload:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return workload_import.loaded(named)
+    return workload_import.load_workload(named)
 
 
 _BESIDE = "converted"  # in an artifact's folder

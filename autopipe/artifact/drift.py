@@ -158,7 +158,7 @@ class Rates:
         share = _over(rates, [each.value for each in models], paired)
         return cls(
             images_per_second=rate,
-            model=_times(rate.value / share.value / alone.value, alone),
+            model=alone.mapped(lambda end: rate.value / share.value / alone.value * end),
             share=share,
             others={name: _over(ran, ours[: len(ran)], paired) for name, ran in (others or {}).items()},
         )
@@ -169,9 +169,9 @@ class Rates:
         if ceiling is not None and self.model is not None and self.share is not None:
             limits = costs.bounds(ceiling.model_copy(update={"model_images_per_second": self.model}), winner)
             limit = bottleneck(limits, rate.value, min(1.0, self.share.value)).sentence
-        others = ((name, _times(rate.value, over)) for name, over in self.others.items())
+        others = {name: over.mapped(lambda end: rate.value * end) for name, over in self.others.items()}
         ours = Row(name=winner.short(), model=self.model, together=rate, limit=limit)
-        return ours, *(Row(name=name, together=together) for name, together in others)
+        return ours, *(Row(name=name, together=together) for name, together in others.items())
 
 
 class Result(Value):
@@ -256,10 +256,6 @@ def noise(profile: Profile) -> float:
     winner, ran = profile.winner.key, [(each.key, each.images_per_second) for each in profile.result.trials]
     logs = [math.log(rate.value) for key, rate in ran if key == winner and rate is not None and rate.value > 0]
     return stdev(logs) if len(logs) >= FEWEST_PAIRS else USUAL_NOISE
-
-
-def _times(factor: float, estimate: Estimate) -> Estimate:
-    return Estimate(**{end: factor * value for end, value in estimate.model_dump().items()})
 
 
 def _over(rates: Sequence[Estimate], others: Sequence[float], noise: float) -> Estimate:

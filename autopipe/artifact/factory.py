@@ -259,8 +259,10 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
 
     def source() -> Workload:
         if workload is not None:
-            return workload_import.loaded(workload)
-        return workload_import.loaded(reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside))
+            return workload_import.load_workload(workload)
+        return workload_import.load_workload(
+            reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside)
+        )
 
     return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 

@@ -45,13 +45,10 @@ class Probe(keras.callbacks.Callback):
     ) -> None:
         """Ask `loader` for its queue and its waiting; `when_filled` is called when its caches are full."""
         super().__init__()
-        self._when_filled = when_filled
+        self._loader, self._report, self._when_filled = loader, report, when_filled
         self.meter = meter  # with the readings
-        self.cpu_seconds = 0.0  # of this process over all windows
-        self._loader = loader
-        self._report = report
+        self.cpu_seconds = self._cpu_began = 0.0  # of this process over all windows; and as they began
         self._training = False
-        self._cpu_began = 0.0
         self._earlier, self._steps = 0, 0  # in epochs before this one, and in this one
         self.over = False  # it has seen enough
 
@@ -187,13 +184,10 @@ class ResidentLoader(Loader):
 
     def __init__(self, batch: Batch, spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1) -> None:
         """Repeat a batch that looks like `spec`, in arrays that hold `together` copies for calls of several."""
-        self._batches = [batch]
+        self._batches, self.spec, self.finish, self.batch_size = [batch], spec, finish, batch_size
         if together > 1:
             stacks = [None if part is None else np.stack([np.asarray(part)] * together) for part in batch]
             self._batches = [tuple(None if one is None else one[place] for one in stacks) for place in range(together)]
-        self.spec = spec
-        self.finish = finish
-        self.batch_size = batch_size
 
     def __len__(self) -> int:
         return 1 << 40
@@ -283,9 +277,7 @@ class Bench:
         *,
         mode: Mode = Mode.TRAIN,
     ) -> None:
-        self._workload = workload
-        self.plan = plan
-        self._mode = mode
+        self._workload, self.plan, self._mode = workload, plan, mode
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
         self._alone: dict[tuple[ModelSetup, int], Ceiling] = {}
@@ -348,8 +340,7 @@ class Bench:
             probe = Probe(Meter(rows, 1, _AGAIN if key in self._alone else _ALONE), loader, report=first)
             self.run(loader, probe, setup)
             reading = probe.meter.reading
-            if reading is None:
-                raise RuntimeError("the model ran on a resident batch, but there is no reading")
+            assert reading is not None  # the batch has no end
             sent = tuple(array for array in any_batch(spec, self._workload.batch_size) if array is not None)
             found = Ceiling(
                 model_images_per_second=reading.rate,
@@ -369,14 +360,11 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
     """Make a batch of small whole numbers, which are valid as image, mask and label."""
     generator = np.random.default_rng(0)
 
-    def part(field: Field | None) -> Any:
-        if field is None:
-            return None
+    def part(field: Field) -> Any:
         # By default they are drawn as 8 bytes each: eight times the batch.
-        drawn = generator.integers(0, 2, (rows, *(field.shape or ())), dtype=np.uint8)
-        return drawn.astype(field.dtype, copy=False)
+        return generator.integers(0, 2, (rows, *(field.shape or ())), np.uint8).astype(field.dtype, copy=False)
 
-    return tuple(map(part, spec.columns))
+    return tuple(None if field is None else part(field) for field in spec.columns)
 
 
 class FirstSteps:
@@ -389,8 +377,7 @@ class FirstSteps:
         self._steps_began = False
         self._long: list[float] = []  # seconds of the first two long ones
 
-    def phase(self, phase: Phase) -> None:
-        """Ignored: the measurement is in a phase of its own."""
+    def phase(self, phase: Phase) -> None: ...  # the measurement is in one of its own
 
     def progress(self, images: int, images_per_second: float) -> None:
         now = self._clock()
@@ -403,10 +390,8 @@ class FirstSteps:
             self._long.append(took / self._together)
             if len(self._long) == 2:
                 step = min(self._long)
-                self.log(
-                    f"A training step takes {step:.0f} s without any loader, so each trial takes "
-                    f"{FEWEST_STEPS * step:.0f} s or more."
-                )
+                trial = f"each trial takes {FEWEST_STEPS * step:.0f} s or more."
+                self.log(f"A training step takes {step:.0f} s without any loader, so {trial}")
         self._report.progress(images, images_per_second)
 
     def log(self, text: str) -> None:

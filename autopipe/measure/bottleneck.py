@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
@@ -24,20 +25,11 @@ _READ_HIGH = 1.25  # times the cores: each alone, model and loader are seen to t
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     """The bottleneck of a configuration."""
 
     limit: Limit | None  # the limiting one; None if no measured limit is near the rate
     sentence: str  # the same in words, with the remedy
-
-    @property
-    def kind(self) -> Kind | None:
-        return None if self.limit is None else self.limit.kind
-
-    @property
-    def op(self) -> str | None:
-        return None if self.limit is None else self.limit.op
 
 
 def bottleneck(
@@ -87,7 +79,7 @@ def bottleneck(
         found = None
         words = (
             f"no limit that was measured explains what is missing, which may be {maybe}: the next one, "
-            f"{_name(following)}, is {_text(following.images_per_second)} images/s"
+            f"{following.op or following.kind}, is {_text(following.images_per_second)} images/s"
         )
     elif following.images_per_second > model:
         found, words = _between(bounds, rate, following)
@@ -122,7 +114,7 @@ def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, s
         )
     return Limit(kind=Kind.HAND_OVER, images_per_second=allowed), (
         f"time is lost between loader and model, as in pauses between epochs: {together}, where "
-        f"{_name(following)} allows {_text(allowed)}"
+        f"{following.op or following.kind} allows {_text(allowed)}"
     )
 
 
@@ -136,10 +128,6 @@ def _core_share(bounds: Bounds, rate: float) -> float:
     """Return the share of the cores' time that model and loader take at a rate, by what each takes alone, or 0."""
     needed = rate * (_here(bounds) + bounds.costs.model_core_seconds_per_image)
     return needed / (bounds.costs.cores or 1.0) if bounds.work.paid else 0.0
-
-
-def _name(limit: Limit) -> str:
-    return limit.kind if limit.op is None else limit.op
 
 
 def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit | None:
@@ -244,12 +232,11 @@ def python_text(ops: Sequence[OpCost], threads: int, reason: str | None = None) 
     if reason is not None:
         said = f"samples are made by Python: {reason}"
     held, taken = cost_model.lock_seconds(ops, 1), cost_model.lock_seconds(ops, threads)
-    turns = f"{threads} threads lose {_us(taken - held)} of it by taking turns"
+    lost, locked = (f"{float(f'{seconds * 1e6:.3g}'):,g} us" for seconds in (taken - held, held))
+    turns = f"{threads} threads lose {lost} of it by taking turns"
     most = f"one process ends at {_text(1 / taken)} images/s" if taken else ""
     if held:
-        return (
-            f"{said}; Python's lock (GIL) is held for {_us(held)} an image{f', and {turns}' * (taken > held)}: {most}"
-        )
+        return f"{said}; Python's lock (GIL) is held for {locked} an image{f', and {turns}' * (taken > held)}: {most}"
     said += "; Python's lock (GIL) was not seen to be held, which other load would hide"
     return f"{said}; {turns}: {most} at most" if taken else said
 
@@ -295,10 +282,6 @@ def _work(bounds: Bounds, found: Limit) -> str:
         takes, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
     waited = f", of which it waits {_ms(waits)}," if waits else ""
     return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"
-
-
-def _us(seconds: float) -> str:
-    return f"{float(f'{seconds * 1e6:.3g}'):,g} us"
 
 
 def _text(rate: float) -> str:

@@ -94,8 +94,7 @@ def work(config: PipelineConfig, costs: LoaderCeiling, *, filled: bool = True) -
     prefix = [op.model_copy(update=local) if converted and op.name == READ else op for op in kept]
     spared = 1 if config.kept.encoded else len(prefix)  # a sample in memory spares the read, and the first ops
     paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
-    on_host = config.finish == "host"
-    paid += [op for op in costs.op_costs if op.part == "fresh" or (op.part == "finish" and on_host)]
+    paid += [op for op in costs.op_costs if op.part == "fresh" or (op.part == "finish" and config.finish == "host")]
     return Work(
         paid=tuple(paid),
         sent_bytes=costs.sent_bytes(config.finish),
@@ -315,23 +314,20 @@ def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
     side_by_side = min(cost.workers, len(seconds))
     besides = max(0.0, cost.seconds - sum(seconds) / side_by_side)
     whole = per_sample * samples / side_by_side
-    shards = len(seconds)
+    value, shards = besides + whole, len(seconds)
     if shards < 2:
-        return Estimate(value=besides + whole, low=besides + whole, high=besides + whole)
+        return Estimate(value=value, low=value, high=value)
     strays = [took - per_sample * count for took, count in zip(seconds, counts, strict=True)]
     spread = math.sqrt(sum(stray**2 for stray in strays) / (shards - 1))
     reach = student_t(shards - 1) * spread / math.sqrt(shards) / (sum(counts) / shards)
     reach = min(whole, reach * samples / side_by_side)
-    return Estimate(value=besides + whole, low=besides + whole - reach, high=besides + whole + reach)
+    return Estimate(value=value, low=value - reach, high=value + reach)
 
 
 def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float | None:
     """Return the epochs after which `kept` has caught up with `rival`; 0 if at once, None if never."""
     saved = saved_seconds(kept, rival, samples)
-    owed = kept.once_seconds - rival.once_seconds
-    if saved <= 0:
-        return None
-    return max(0.0, owed / saved)
+    return None if saved <= 0 else max(0.0, (kept.once_seconds - rival.once_seconds) / saved)
 
 
 def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
@@ -363,9 +359,7 @@ def validation_cache_bytes(config: PipelineConfig, workload: Description) -> int
 
 def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
     """Return the bytes of the configuration's full cache; None if not known."""
-    if not config.kept.in_memory:
-        return 0
-    whole = whole_cache_bytes(config, workload)
+    whole = whole_cache_bytes(config, workload) if config.kept.in_memory else 0
     return None if whole is None else int(whole * config.kept.part)
 
 
@@ -385,10 +379,7 @@ def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:
 
 def _queue_bytes(config: PipelineConfig, workload: Description) -> int:
     """Return the most bytes of batches and read-ahead samples in queues; 0 if not known."""
-    sample_bytes = workload.finished_bytes if config.finish == "host" else workload.compact_bytes
-    batch_bytes = workload.batch_size * sample_bytes
+    batch_bytes = workload.batch_size * (workload.finished_bytes if config.finish == "host" else workload.compact_bytes)
     held = config.loader.held_batches(batch_bytes, config.model_setup)
-    if held is None:
-        return 0
     ahead = config.loader.samples_ahead(workload.batch_size)
-    return held * batch_bytes + int(ahead * workload.mean_bytes)
+    return 0 if held is None else held * batch_bytes + int(ahead * workload.mean_bytes)

@@ -39,7 +39,6 @@ _SECONDS: Final = 10.0  # for reading a dataset anew, and for asking it out of t
 MANY_ORDERS: Final = 100  # of whole batches, one of which chance hardly gives again
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 MIXED: Final = 0.75  # of the targets that a batch would hold by chance
-_BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
 LOST_CACHE: Final = (
     "`cache()` stands before `take()`, is never read to its end, and so is thrown away by TensorFlow in each epoch: "
@@ -95,7 +94,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
         ends()
     fixed = _asked(data, dataset, found)
     _prepared(data, dataset, first, found)
-    if any(_kind(each) == "FilterDataset" for each, _ in tfdata.dataset_ops(dataset)):
+    if made_by(dataset, "FilterDataset"):
         until, iterator = time.monotonic() + 3.0, iter(dataset)
         with contextlib.suppress(sys.modules["tensorflow"].errors.OpError):  # behind the samples that were asked for
             collections.deque(itertools.takewhile(lambda _: time.monotonic() < until, iterator), maxlen=0)
@@ -108,7 +107,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
     if found.faults or not first or not second:
         return found
     as_read = first
-    if whole and caches(dataset) and _is_kept(data, first, second):
+    if whole and made_by(dataset, "CacheDataset") and _is_kept(data, first, second):
         found.faults.append(CACHED["changes"])
         return found
     if _new(first, second) and hasattr(dataset, "element_spec"):
@@ -154,7 +153,7 @@ def _new(first: Epoch, second: Epoch) -> set[bytes]:
 
 def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoch) -> tuple[Epoch, Epoch]:
     """Read a `tf.data.Dataset` whose random ops give all samples the same numbers; if that does not help, as it was."""
-    if any(_kind(each) in _BY_DRAW for each, _ in tfdata.dataset_ops(dataset)):
+    if made_by(dataset, "FilterDataset", "DirectedInterleaveDataset"):  # random numbers choose its samples
         return first, second
     with tfdata.constant_numbers():
         epochs = _read_anew(data, [len(first), len(second)])
@@ -277,7 +276,7 @@ def same_targets(epochs: Sequence[Epoch]) -> str | None:
 
 def draws_parts(dataset: Any) -> bool:
     """Return True for a `tf.data.Dataset` that is drawn from several, as by `sample_from_datasets`."""
-    return any(_kind(each) == "DirectedInterleaveDataset" for each, _ in tfdata.dataset_ops(dataset))
+    return made_by(dataset, "DirectedInterleaveDataset")
 
 
 def hardly_mixed(batches: Epoch, *, drawn: bool = False) -> str | None:
@@ -337,13 +336,9 @@ def orders_nothing(dataset: Any) -> str | None:
     return f"{said}: each batch keeps its samples. Let `__getitem__` take them in that order"
 
 
-def _kind(dataset: Any) -> str:
-    return type(dataset).__name__.strip("_")
-
-
-def caches(dataset: Any) -> bool:
-    """Return True if a `tf.data.Dataset` keeps its samples, which the first epoch makes."""
-    return any(_kind(each) == "CacheDataset" for each, _ in tfdata.dataset_ops(dataset))
+def made_by(dataset: Any, *ops: str) -> bool:
+    """Return True if one of the ops of a `tf.data.Dataset` is of such a kind: a "CacheDataset" keeps its samples."""
+    return any(type(each).__name__.strip("_") in ops for each, _ in tfdata.dataset_ops(dataset))
 
 
 # -------------------- a dataset with an index: what asking changes, and what workers get

@@ -125,8 +125,7 @@ class ReadCosts(Value):
 
 
 WAITS_SECONDS = 0.0001  # an op or a read that waits by itself waits for longer; a read from the page cache does not
-STILL_GAINS = 1.3
-"""Four times as many reads at a time that are less than this much faster have reached the storage's limit."""
+STILL_GAINS = 1.3  # times faster: four times as many reads at a time that are not have reached the storage's limit
 
 
 class LoaderCeiling(Value):
@@ -161,8 +160,7 @@ class LoaderCeiling(Value):
         return (self.finished_bytes if finish == "host" else None) or self.compact_bytes or 0
 
 
-OVERTAKEN = 1.1
-"""Times a limit: a training faster than that shows that the limit (the model alone, say) was read too low."""
+OVERTAKEN = 1.1  # times a limit (the model alone, say): a training faster than that shows that it was read too low
 
 
 class Ceiling(OfSetup, LoaderCeiling):
@@ -191,8 +189,7 @@ class Ceiling(OfSetup, LoaderCeiling):
         return self.model_copy(update={name: getattr(other, name) for name in LoaderCeiling.model_fields})
 
 
-CODE: Final = "code"
-"""The parameter of configurations that plain code cannot express; its values are the forms of such code."""
+CODE: Final = "code"  # the parameter of what plain code cannot express; its values are the forms of such code
 
 
 class Impossible(Value):

@@ -70,9 +70,7 @@ def _changed(known: OpRecord, here: OpRecord) -> str:
     return f"{known.name} changed" + (f": {' and '.join(parts)}" if parts else "")
 
 
-BACKEND: Final = "Keras backend"
-"""The `field` of that difference."""
-
+BACKEND: Final = "Keras backend"  # the `field` of that difference
 _UNKNOWN = "unknown"  # before the workload is imported, the place of its data is not known
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
 
@@ -107,8 +105,7 @@ class MatchLevel(enum.StrEnum):
     """The degree to which figures from one machine hold on another."""
 
     SAME = "same"
-    NEAR = "near"
-    """The same processor and cards, in another number."""
+    NEAR = "near"  # the same processor and cards, in another number
     OTHER = "other"
 
 
@@ -140,7 +137,7 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
     """
     models = [
         _difference("processor", known.cpu_model, here.cpu_model),
-        _difference("GPU model", _gpu_models(known), _gpu_models(here)),
+        _difference("GPU model", *(", ".join(sorted({gpu.name for gpu in each.gpus})) for each in (known, here))),
     ]
     amounts = [
         _difference("usable cores", known.cores, here.cores),
@@ -219,11 +216,9 @@ def storage_of(data: Source | None) -> str:
     """Return the kind of storage of the samples: a file system, that of a URL ("s3"), or "memory"."""
     if data is None:
         return _UNKNOWN
-    remote = data_source.remote(data)
-    if remote is not None:
+    if (remote := data_source.remote(data)) is not None:
         return remote
-    files = data_source.files(data, [0])
-    if not files:
+    if not (files := data_source.files(data, [0])):
         return "memory"
     found = disk.detect(Path(os.fspath(files[0])))
     return f"{found.kind} over the network" if found.network else found.kind
@@ -250,7 +245,7 @@ def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
 def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
     """Return the changes of a workload since it was tuned, in words. Reads no sample."""
     size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
-    found = (of_ops(known.op_list, ops_of(workload)), size if workload.batch_size != known.batch_size else "")
+    found = (of_ops(known.op_list, ops_of(workload)), size * (workload.batch_size != known.batch_size))
     return tuple(filter(None, found))
 
 
@@ -265,13 +260,9 @@ def _sizes(workload: Workload) -> Iterator[int]:
 
 
 def _difference(field: str, known: object, here: object, words: str | None = None) -> Difference | None:
-    if known == here:
-        return None
-    return Difference(field=field, known=_text(known), here=_text(here), words=words)
-
-
-def _text(value: object) -> str:
-    return "none" if value is None or value == "" else str(value)
+    texts = {"known": known, "here": here}
+    named = {name: "none" if value in (None, "") else str(value) for name, value in texts.items()}
+    return None if known == here else Difference(field=field, words=words, **named)
 
 
 def _minor(version: str | None) -> str | None:
@@ -286,10 +277,6 @@ def _apart(
     return None if is_close else _difference(field, text(known), text(here))
 
 
-def _gpu_models(hardware: Hardware) -> str:
-    return ", ".join(sorted({gpu.name for gpu in hardware.gpus}))
-
-
 def _gpu_memory(hardware: Hardware) -> str:
     """Name the memory of each model once; the number of cards is a field of its own."""
     known = sorted(hardware.gpus, key=lambda gpu: (gpu.name, gpu.memory_bytes or 0))
@@ -298,8 +285,6 @@ def _gpu_memory(hardware: Hardware) -> str:
 
 
 # -------------------- the structure of a model. Keras is not imported.
-
-_NO_SETTINGS = frozenset({"name", "seed", "built"})
 
 
 def model_digest(model: Any) -> str:
@@ -326,8 +311,8 @@ def _settings(layer: Any) -> dict[str, Any]:
     """Return a layer's public attributes; `get_config` has them too, but imports TensorFlow for any backend."""
     if hasattr(layer, "layers"):  # a container: its layers follow on their own
         return {}
-    public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
-    return {name: _plain(value) for name, value in public.items() if name not in _NO_SETTINGS}
+    own = {name: value for name, value in vars(layer).items() if name not in ("name", "seed", "built")}
+    return {name: _plain(value) for name, value in own.items() if not name.startswith("_")}
 
 
 def _plain(value: Any) -> Any:

@@ -58,7 +58,10 @@ def formats(workload: Workload) -> Formats:
     if hasattr(workload.data, "rewritten"):
         return _of_windows(workload.data)
     parts, found = _parts(plan), list[list[ImageForm]]()
-    for index in _looked_at(workload):
+    began = time.monotonic()
+    for count, index in enumerate(spread(len(workload.data), _MOST_LOOKED_AT)):
+        if count >= 4 and time.monotonic() - began > 20.0:
+            break
         with contextlib.suppress(BadSampleError, cv2.error):
             sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
             found.append([form for part in parts for form in part.forms(sample[part.place])])
@@ -69,15 +72,6 @@ def formats(workload: Workload) -> Formats:
         for each in zip(*found, strict=True)
     )
     return Formats(samples=len(found), forms=tuple(means))
-
-
-def _looked_at(workload: Workload) -> Iterator[int]:
-    """Yield the indices of 48 samples, spread over the data, for 20 s; of four, however long they take."""
-    began = time.monotonic()
-    for count, index in enumerate(spread(len(workload.data), _MOST_LOOKED_AT)):
-        if count >= 4 and time.monotonic() - began > 20.0:
-            return
-        yield index
 
 
 def _of_windows(data: Any) -> Formats:
@@ -110,14 +104,6 @@ _ENCODERS = {
 }
 
 
-def _encoded(name: str, pixels: Pixels) -> bytes:
-    """Return the file of RGB or grey pixels; raise cv2.error if OpenCV cannot write it."""
-    if pixels.ndim == 3:
-        pixels = pixels[..., 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    ending, settings = _ENCODERS[name]
-    return cv2.imencode(ending, pixels, settings)[1].tobytes()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
     """A part of the samples that is an encoded image, and the op that decodes it and nothing else."""
@@ -132,7 +118,12 @@ class _Part:
         pixels = self._decoded(data)
         is_deep = self.is_mask or self.decoder.is_deep  # JPEG would change classes, and has 8 bits
         names = () if pixels.dtype.kind == "f" else (_PNG,) if is_deep else _ENCODERS
-        files = {AS_THEY_ARE: data, **{name: _encoded(name, pixels) for name in names}}
+        written, files = pixels, {AS_THEY_ARE: data}
+        if names and pixels.ndim == 3:
+            written = pixels[..., 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+        for name in names:
+            ending, settings = _ENCODERS[name]
+            files[name] = cv2.imencode(ending, written, settings)[1].tobytes()
         images = {**{name: self._decoded(file) for name, file in files.items()}, _RAW: pixels}
         calls = {**{name: self._call(file, pixels) for name, file in files.items()}, _RAW: pixels.copy}
         for name, image in images.items():

@@ -194,9 +194,8 @@ class _Tally:
         passed, self._last = now - self._last, now
         ran = self._ran([ident for ident, _ in standing])
         for ident, place in standing:
-            if ident not in ran or not counted:  # it is new
-                continue
-            self._places.setdefault(place, np.zeros(len(_SUMS)))[:] += (passed, min(passed, ran[ident]))
+            if ident in ran and counted:  # else it is new
+                self._places.setdefault(place, np.zeros(len(_SUMS)))[:] += (passed, min(passed, ran[ident]))
 
     def _ran(self, standing: Iterable[int]) -> dict[int, float]:
         """Return the processor seconds of threads since the last look, if they were known by then."""
@@ -294,6 +293,5 @@ def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = 
         if not file.startswith(_WATCHERS):
             called = frame
         inside.setdefault(file, line)
-    if user is None or (is_main and (waits or not whole)):
-        return None
-    return *user, None if is_main else True
+    is_asked = not is_main or (whole and not waits)
+    return (*user, None if is_main else True) if user is not None and is_asked else None

@@ -32,7 +32,7 @@ from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
-from autopipe.workload.op import Op, Plan
+from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
 from autopipe.workload.program import Link, links
 from autopipe.workload.sample import Sample, Source
@@ -64,10 +64,8 @@ def held_share(call: Callable[[], object], seconds: float) -> float:
     cores = machine.usable_cores()
     if cores < 2 or seconds < 20e-6:
         return 0.0
-    length = max(_TURN_SECONDS, 3 * seconds)
-    alone = _turn(call, 1, length)
-    few = seconds > 0.01 or alone.wait > alone.cpu
-    threads = min(cores, _FEW_THREADS if few else _MANY_THREADS)
+    alone = _turn(call, 1, length := max(_TURN_SECONDS, 3 * seconds))
+    threads = min(cores, _FEW_THREADS if seconds > 0.01 or alone.wait > alone.cpu else _MANY_THREADS)
     return share(alone, _turn(call, threads, length), _free(threads), threads)
 
 
@@ -149,23 +147,19 @@ def op_costs(
     """
     processes.keep_freed_memory()
     busy = taken()
-    rows, names, began = [], [], clock()[0]
+    rows, began = list[tuple[int, list[tuple[float, float]]]](), clock()[0]
     for index in indices:
-        row = _one(workload, plan, index, clock)
-        if row is None:
-            continue
-        rows.append(row)
-        names.append(index)
+        with contextlib.suppress(BadSampleError):
+            rows.append((index, _one(workload, plan, index, clock)))
         if len(rows) >= 8 and clock()[0] - began > seconds:
             break
     if not rows:
         raise BadSampleError(f"none of {len(indices)} samples could be used to measure what ops cost.")
-    times = np.array(rows)  # (samples, ops, wall and processor)
+    times = np.array([row for _, row in rows])  # (samples, ops, wall and processor)
     waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
-    slowest = planner.sample_name(workload.data, names[int(whole.argmax())])
-    ops = _costs(workload, plan, times[:, :, 1], waits)
-    return ops, tail_of(whole, slowest)
+    slowest = planner.sample_name(workload.data, rows[int(whole.argmax())][0])
+    return _costs(workload, plan, times[:, :, 1], waits), tail_of(whole, slowest)
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
@@ -178,25 +172,19 @@ def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
 
 
 def _costs(workload: Workload, plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> tuple[OpCost, ...]:
-    blocks = np.array_split(cpu, min(5, len(cpu)))
-    busy = np.median([block.mean(axis=0) for block in blocks], axis=0)
+    busy = np.median([block.mean(axis=0) for block in np.array_split(cpu, min(5, len(cpu)))], axis=0)
     names = [(READ, "fixed")]
     spared = 0 if data_source.pieces(workload.data) is None else 1  # by what is kept: the first op cuts samples
     fixed, fresh = (*plan.prefix, *plan.body[:spared]), plan.body[spared:]
     for part, steps in (("fixed", fixed), ("fresh", fresh), ("finish", plan.suffix)):
-        names += [(_name(step.op), part) for step in steps]
-    costs = zip(names, busy.tolist(), waits.mean(axis=0).tolist(), _native(workload, plan), strict=True)
-    keys = ("seconds_per_image", "wait_seconds_per_image", "native")
-    return tuple(
-        OpCost.model_validate({"name": name, "part": part, **dict(zip(keys, values, strict=True))})
-        for (name, part), *values in costs
+        for op in (step.op for step in steps):
+            function = getattr(getattr(op.acting, "function", None), "__name__", "")  # the user's
+            names.append((f"{op.name}({function})" if function.isidentifier() else op.name, part))
+    keys = ("name", "part", "seconds_per_image", "wait_seconds_per_image", "native")
+    costs = zip(
+        *zip(*names, strict=True), busy.tolist(), waits.mean(axis=0).tolist(), _native(workload, plan), strict=True
     )
-
-
-def _name(op: Op) -> str:
-    """Return the name of an op, with that of the user's function, if it is one."""
-    function = getattr(getattr(op.acting, "function", None), "__name__", "")
-    return f"{op.name}({function})" if function.isidentifier() else op.name
+    return tuple(OpCost.model_validate(dict(zip(keys, values, strict=True))) for values in costs)
 
 
 def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
@@ -341,7 +329,7 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     over batches. Waiting is not scaled. `single` are the costs with other cores idle; `whole` and `cached` the measured
     core-seconds of an image in a loader, finish on the device, without and with a cache (None: no cache).
     """
-    fresh, fixed = _sum(single, "fresh"), _sum(single, "fixed")
+    fresh, fixed = (sum(op.seconds_per_image for op in single if op.part == part) for part in ("fresh", "fixed"))
     batching = max(0.0, (min(cached, whole) if cached is not None else 0.0) - fresh)
     left = whole - batching
     factor = {"finish": 1.0, "fresh": 1.0, "fixed": (left - fresh) / fixed if fixed > 0 else 1.0}
@@ -355,24 +343,16 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     return (*costs, OpCost(name=BATCHING, part="fresh", seconds_per_image=batching))
 
 
-def _sum(costs: Sequence[OpCost], part: str) -> float:
-    return sum(cost.seconds_per_image for cost in costs if cost.part == part)
-
-
-def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple[float, float]] | None:
-    """Return the seconds of the read and of each op on one sample, or None if it is bad."""
-    steps = plan.steps
+def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple[float, float]]:
+    """Return the seconds of the read and of each op on one sample."""
     place = np.array([index])
-    numbers = [order.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in steps]
+    numbers = [order.uniforms(workload.seed, 0, place, step.stream, step.op.draws)[0] for step in plan.steps]
     times = [clock()]
-    try:
-        sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
+    sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
+    times.append(clock())
+    for step, random in zip(plan.steps, numbers, strict=True):
+        sample = step.op.apply(sample, step.before, random)
         times.append(clock())
-        for step, random in zip(steps, numbers, strict=True):
-            sample = step.op.apply(sample, step.before, random)
-            times.append(clock())
-    except BadSampleError:
-        return None
     return [(float(wall), float(cpu)) for wall, cpu in np.diff(np.array(times), axis=0)]
 
 
@@ -404,11 +384,25 @@ def read_costs(
     page-cache state of trials before each rung; `taken` returns a busy thread's waiting for a core, for each second
     that it has one.
     """
-    reads, waits, busy = _Reads(source, indices), list[float](), list[float]()
+    turns_of, waits, busy = itertools.cycle(indices), list[float](), list[float]()
+    took = list[tuple[float, int]]()  # seconds of a read, and the number of its sample
+
+    def one(clock: Clock = thread_clock) -> tuple[float, float, float] | None:
+        """Return the wall clock after a read, and its waiting and processor seconds; None if the sample is bad."""
+        index, (began, busy_before) = next(turns_of), clock()
+        try:
+            planner.read(source, index)
+        except BadSampleError:
+            return None
+        ended, busy_after = clock()
+        took.append((ended - began, index))
+        busy = max(0.0, busy_after - busy_before)
+        return ended, max(0.0, ended - began - busy), busy
+
     prepare()
     began = clock()[0]
     for _ in range(400):  # one after the other
-        if (read := reads.one(clock)) is not None:
+        if (read := one(clock)) is not None:
             waits.append(read[1])
             busy.append(read[2])
             if len(busy) >= 3 and read[0] - began > _ALONE_SECONDS:
@@ -422,12 +416,11 @@ def read_costs(
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
     tail: SampleTail | None = None
     if wait > cpu:
-        rungs += _ladder(reads.one, prepare, latency, rungs[0].images_per_second)
-        turns = -(-(_OF_THE_TAIL - len(reads.took)) // MOST_READERS)
+        rungs += _ladder(one, prepare, latency, rungs[0].images_per_second)
+        turns = -(-(_OF_THE_TAIL - len(took)) // MOST_READERS)
         if turns > 0 and turns * latency <= _LADDER_SECONDS:  # there were too few, and more do not last too long
-            side_by_side(reads.one, MOST_READERS, 0.0, fewest=turns)
-        slowest = planner.sample_name(source, max(reads.took)[1])
-        tail = tail_of(np.array([seconds for seconds, _ in reads.took]), slowest)
+            side_by_side(one, MOST_READERS, 0.0, fewest=turns)
+        tail = tail_of(np.array([seconds for seconds, _ in took]), planner.sample_name(source, max(took)[1]))
     return ReadCosts(
         latency_seconds=latency,
         cpu_seconds=cpu,
@@ -435,26 +428,6 @@ def read_costs(
         bytes_per_image=max(0.0, bytes_per_image),
         tail=tail,
     )
-
-
-class _Reads:
-    """Reads samples by turns, from any thread, and notes the time of each read; bad samples do not count."""
-
-    def __init__(self, source: Source, indices: Sequence[int]) -> None:
-        self.source, self._turns = source, itertools.cycle(indices)
-        self.took: list[tuple[float, int]] = []  # seconds of a read, and the number of its sample
-
-    def one(self, clock: Clock = thread_clock) -> tuple[float, float, float] | None:
-        """Return the wall clock after a read, and its waiting and processor seconds; None if the sample is bad."""
-        index, (began, busy_before) = next(self._turns), clock()
-        try:
-            planner.read(self.source, index)
-        except BadSampleError:
-            return None
-        ended, busy_after = clock()
-        self.took.append((ended - began, index))
-        busy = max(0.0, busy_after - busy_before)
-        return ended, max(0.0, ended - began - busy), busy
 
 
 def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: float, rate: float) -> list[ReadRung]:

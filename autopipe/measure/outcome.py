@@ -102,10 +102,9 @@ class Resources(Value):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        others = self.others_cpu_percent
-        if others is None or others <= 20.0:  # of one core
-            return ()
-        return (f"Meanwhile other processes used {others / 100:.1f} of the cores that this one may use.",)
+        others = self.others_cpu_percent or 0.0
+        said = f"Meanwhile other processes used {others / 100:.1f} of the cores that this one may use."
+        return (said,) if others > 20.0 else ()  # of one core
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -332,13 +331,10 @@ class VerifyOptions(_Options):
 
 
 class Report(Protocol):
-    """Takes news of a measurement."""
+    """Takes news of a measurement: a phase begins, a window ended with such a rate, a message for the user."""
 
-    def phase(self, phase: Phase) -> None:
-        """Begin a phase."""
+    def phase(self, phase: Phase) -> None: ...
 
-    def progress(self, images: int, images_per_second: float) -> None:
-        """Take the rate at the end of a window."""
+    def progress(self, images: int, images_per_second: float) -> None: ...
 
-    def log(self, text: str) -> None:
-        """Take a message for the user."""
+    def log(self, text: str) -> None: ...

@@ -170,9 +170,9 @@ class TrialSession:
         trains = self._mode is Mode.TRAIN
         exchanged = gradient_exchange(bench.strategy, bench.model) if trains else {"gradient_bytes": 0}
         pages = self._page_cache(wanted.page_cache)
-        loader = LoaderCeiling()  # stays empty if it is known already, or its costs cannot be separated
-        if not (wanted.model_only or isinstance(self._workload.data, WrappedData)):
-            loader = self._loader_ceiling(pages, report)
+        # Empty if it is known already, or its costs cannot be separated.
+        is_known = wanted.model_only or isinstance(self._workload.data, WrappedData)
+        loader = LoaderCeiling() if is_known else self._loader_ceiling(pages, report)
         more = {
             "bytes_per_image": data_source.mean_bytes(self._workload.data),
             "cores": machine.core_time(),
@@ -186,10 +186,10 @@ class TrialSession:
         """Compare the batches of these configurations; of a dataset of the user's, count samples that come twice."""
         report.phase(Phase.MEASURE)
         wanted = outcome.VerifyOptions.model_validate(options)
-        if not isinstance(self._workload.data, WrappedData):
-            samples = wanted.samples or FEWEST_VERIFIED
-            return verify.verify(self._workload, configs, samples=samples, report=report, own=self.own_model)
-        return verify.repeats(self._workload, configs, wanted, report, own=self.own_model)
+        if isinstance(self._workload.data, WrappedData):
+            return verify.repeats(self._workload, configs, wanted, report, own=self.own_model)
+        samples = wanted.samples or FEWEST_VERIFIED
+        return verify.verify(self._workload, configs, samples=samples, report=report, own=self.own_model)
 
     def close(self) -> None:
         if self._folder is not None:
@@ -319,7 +319,6 @@ class Feed:
     train: Callable[[Probe], None]  # until the probe has seen enough
     part: Part
     alone: float | None  # images/s of the model on a batch that is already there, if that is known
-    tunes_itself: bool  # tf.data chooses settings while the training runs
     regime: Regime  # the state of the page cache when it begins
     files_ready: bool  # all files have it
     loader: TimedLoader | None = None  # None for foreign code
@@ -362,7 +361,6 @@ def _loader_feed(
             train=train,
             part=part,
             alone=alone,
-            tunes_itself=_tunes_itself(config),
             regime=pages.regime,
             files_ready=ready,
             loader=loader,
@@ -382,12 +380,8 @@ def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: outcome.Measu
         loader.batches_at_once or config.loader.worker_count() or 1,
         wanted,
         fill_steps=len(loader) if config.kept.in_memory or config.loader.fills_cache else 1,
-        settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
+        settle_seconds=AUTOTUNE_SECONDS if "auto" in config.loader.model_dump().values() else 0.0,
     )
-
-
-def _tunes_itself(config: PipelineConfig) -> bool:
-    return "auto" in config.loader.model_dump().values()
 
 
 @contextlib.contextmanager
@@ -404,7 +398,6 @@ def _foreign_feed(
         train=lambda probe: foreign.train(bench, probe, epochs),
         part=Part(workload=workload),
         alone=alone,
-        tunes_itself=fed.settle_seconds > 0,
         regime=pages.regime,
         files_ready=ready,
     )
@@ -452,11 +445,7 @@ def _measurement(config: PipelineConfig, feed: Feed, usage: Usage, ended: float)
         first_batch_seconds=first - feed.began - (0.0 if loader is None else loader.fill_seconds),
         discarded_batches=meter.discarded_batches,
         stable=stable,
-        warnings=(
-            *reading.warnings,
-            *(() if stable else resources.warnings),
-            *_notes(feed),
-        ),
+        warnings=(*reading.warnings, *(() if stable else resources.warnings), *_notes(feed)),
         resources=resources,
         page_cache=feed.regime,
         files_ready=feed.files_ready,
@@ -481,5 +470,5 @@ def _notes(feed: Feed) -> Iterator[str]:
         yield f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches."
     if loader is not None and (lost := loader.lost_workers()):
         yield f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced."
-    if feed.tunes_itself:
+    if feed.meter.settle_seconds > 0:
         yield "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."

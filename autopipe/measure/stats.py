@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from statistics import NormalDist
+from statistics import median as median
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -48,13 +49,6 @@ class Comparison(Ratio):
     def few(self) -> bool:
         """True if there are too few pairs for their own spread to give the interval, which displays must mention."""
         return self.pairs < FEWEST_PAIRS
-
-
-def median(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """Return the median; raises ValueError without values."""
-    if len(values) == 0:
-        raise ValueError("`median` needs at least one value, but got none.")
-    return float(np.median(values))
 
 
 def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> tuple[float, float]:

@@ -78,8 +78,7 @@ def verify(
     values = Values()
     reference = _Epoch.of(part, numbered, _REFERENCE, values)
     agreements = _each(configs, lambda config: _compare(config, reference, _Epoch.of(part, numbered, config)), report)
-    notes = (*values.notes(_model(workload, own)), *_leaks(workload))
-    return Verification(agreements=agreements, notes=notes)
+    return Verification(agreements=agreements, notes=(*values.notes(_model(workload, own)), *_leaks(workload)))
 
 
 def _leaks(workload: Workload) -> Iterator[str]:
@@ -179,15 +178,13 @@ def _apart(made: NDArray[Any], wanted: NDArray[Any]) -> float:
 def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
     """Return the largest difference of a value between samples of the same number, or the first that is not finite."""
     place = {number: position for position, number in enumerate(reference.numbers.tolist())}
-    largest = 0.0
-    for made, wanted in zip(epoch.x, reference.x, strict=True):
-        for row, number in zip(made, epoch.numbers.tolist(), strict=True):
-            if number in place and row.size:
-                found = _apart(row, wanted[place[number]])
-                if not math.isfinite(found):
-                    return found
-                largest = max(largest, found)
-    return largest
+    found = [
+        _apart(row, wanted[place[number]])
+        for made, wanted in zip(epoch.x, reference.x, strict=True)
+        for row, number in zip(made, epoch.numbers.tolist(), strict=True)
+        if number in place and row.size
+    ]
+    return next((each for each in found if not math.isfinite(each)), max(found, default=0.0))
 
 
 def repeats(
@@ -240,8 +237,7 @@ def repeats(
         )
         usual.append(found)
         # Random numbers that repeat need not do so in the same order with each configuration.
-        known = as_it_is and both and not usual[0].random
-        message = _changed(as_it_is, both, anew) if known else None
+        message = _changed(as_it_is, both, anew) if as_it_is and both and not usual[0].random else None
         if not data.is_pass and [each.repeated > each.samples // 100 for each in (usual[0], found)] == [False, True]:
             message = f"{found.repeated:,} samples come twice, unlike in the dataset as it is"
         return found.model_copy(update={"message": message})
@@ -341,10 +337,8 @@ def _beginning(
 def _sure_mean(values: Sequence[float]) -> float:
     """Return the mean of different values, or 0 if that is within four of its standard errors."""
     values = sorted(set(values))  # an image that comes again, as in each epoch, tells nothing more
-    if len(values) < _FEWEST_IMAGES:
-        return 0.0
-    mean = fmean(values)
-    return mean if abs(mean) > 4 * stdev(values) / math.sqrt(len(values)) else 0.0
+    is_sure = len(values) >= _FEWEST_IMAGES and abs(fmean(values)) > 4 * stdev(values) / math.sqrt(len(values))
+    return fmean(values) if is_sure else 0.0
 
 
 class Values:
@@ -444,7 +438,8 @@ class Values:
         name = getattr(loss, "name", getattr(loss, "__name__", ""))
         *_, outputs = getattr(model, "output_shape", None) or (None,)
         if name in _BINARY and not 0 <= low <= high <= 1:
-            yield _NOT_BINARY.format(low=low, high=high, loss=name, instead=_binary(low, high))
+            instead = _MASKS if high >= _HALF else _CLASSES if low == 0 else _TWO_CLASSES
+            yield _NOT_BINARY.format(low=low, high=high, loss=name, instead=instead)
         is_soft = 0 < self._soft < min(self._pixels / 4, self._ones) and 0 <= low <= high <= 1  # and no image
         if is_soft and name in (*_BINARY, "categorical_crossentropy"):
             yield _SOFT.format(share=self._soft / self._pixels)
@@ -483,14 +478,6 @@ class Values:
             yield _NOT_PREPARED.format(low=figure_text(low), high=figure_text(high), name=base.name, module=module)
 
 
-def _binary(low: float, high: float) -> str:
-    """Say how to change y, whose values go from `low` to `high`, for a loss that takes 0 to 1."""
-    if high >= _HALF:
-        return "Divide masks of 0 and 255 by 255"
-    several = "If y numbers classes, the model needs as many outputs, and the loss is sparse_categorical_crossentropy"
-    return several if low == 0 else "If y are two classes, number them 0 and 1"
-
-
 _BLANK = " A blank image that is divided by its own deviation has: `/ max(image.std(), 1e-6)`."
 _STANDARD, _HALF = 4.0, 128  # the most of an image that was standardised; half of the values of a byte
 _SCALED_APART = (
@@ -522,6 +509,8 @@ _BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
 _NOT_BINARY = (
     "y goes from {low:g} to {high:g}, but {loss} takes 0 to 1: such a loss means nothing, and falls below 0. {instead}."
 )
+_MASKS, _TWO_CLASSES = "Divide masks of 0 and 255 by 255", "If y are two classes, number them 0 and 1"
+_CLASSES = "If y numbers classes, the model needs as many outputs, and the loss is sparse_categorical_crossentropy"
 _AXES_OF_MASKS = 3  # at least
 _SOFT = (
     "y are masks of 0 and 1, of which {share:.2%} of the values lie between: so does resizing, unless it is by the "

@@ -82,8 +82,7 @@ class Count:
 
     def __call__(self, done: int, total: int) -> None:
         now = self._clock()
-        if self._began is None:
-            self._began = now, done
+        self._began = self._began or (now, done)
         if now - self._said < self._every and not (self._has_said and done == total):
             return
         self._said, self._has_said = now, True
@@ -107,6 +106,5 @@ def cell(first: str) -> Callable[[dict[str, str]], None] | None:
 
 def counted(what: str, unit: str) -> Count | None:
     """Return a function that shows progress in the running cell of a notebook; None outside of one."""
-    if (show := cell(what)) is None:
-        return None
-    return Count(lambda line: show({"text/plain": f"{what}: {line}"}), unit, every_seconds=0.5)
+    show = cell(what)
+    return show and Count(lambda line: show({"text/plain": f"{what}: {line}"}), unit, every_seconds=0.5)

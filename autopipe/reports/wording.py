@@ -60,9 +60,7 @@ def seconds(duration: float) -> str:
 
 def budget(duration: float) -> str:
     """Format a duration for `--budget`, rounded up to a usual value."""
-    if duration <= 60:
-        return f"{math.ceil(duration / 10) * 10:.0f}s"
-    return f"{math.ceil(duration / 60)}m"
+    return f"{math.ceil(duration / 10) * 10:.0f}s" if duration <= 60 else f"{math.ceil(duration / 60)}m"
 
 
 def seconds_between(low: float, high: float) -> str:
@@ -154,8 +152,7 @@ def config(known: JsonObject) -> str:
 
 def way(known: JsonObject) -> str:
     """Return a configuration's way to keep samples."""
-    found = next(pick.readable([known]), None)
-    if found is None:
+    if (found := next(pick.readable([known]), None)) is None:
         return config(known)
     kept = found.kept
     where = f"converted to {kept.form}" if kept.converts else "files"
@@ -196,8 +193,7 @@ def progressive(found: Progressive) -> str:
     of += "" if found.looked_at == found.files else f" that were looked at, of {found.files:,} in all"
     if not found.progressive:
         return f"none of {of}"
-    share = f"{found.progressive:,} of {of}"
-    return f"{share}. They take 1.5 to 3 times as long to decode as baseline JPEG"
+    return f"{found.progressive:,} of {of}. They take 1.5 to 3 times as long to decode as baseline JPEG"
 
 
 def rewriting(found: Progressive, folder: str) -> str | None:

@@ -190,8 +190,8 @@ def _winner(
         page_cache=last.page_cache,
         share_of_model=share,
         limit=None if found is None else found.sentence,
-        limit_kind=None if found is None else found.kind,
-        limit_op=None if found is None else found.op,
+        limit_kind=None if found is None or found.limit is None else found.limit.kind,
+        limit_op=None if found is None or found.limit is None else found.limit.op,
     )
 
 

@@ -77,7 +77,7 @@ class Loop:
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
         self._ahead, self._held, self._larger = ahead_of(of), list[str](), list[str]()
-        self._data: Any = None if epochs.caches(of) else of  # until the first batch
+        self._data: Any = None if epochs.made_by(of, "CacheDataset") else of  # until the first batch
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch(whole=True)
         self.warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))

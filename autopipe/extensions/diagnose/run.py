@@ -309,13 +309,14 @@ class Onlooker(keras.callbacks.Callback):
         unseen = [_UNSEEN] if lines is None and others else []
         seen = timing.steady(self._steps.steps)
         rows, figures = timing.rows_of(self._batch), self._steps.figures(seen)
-        if self._steps.is_first_epoch and epochs.caches(self._source):  # it is opened more quickly from now on
+        keeps = epochs.made_by(self._source, "CacheDataset")
+        if self._steps.is_first_epoch and keeps:  # it is opened more quickly from now on
             figures["epochs"] = figures["epochs"].model_copy(update={"first_batch_seconds": 0.0})
         rates, warnings = self._alone(state)
         step_seconds = figures["seconds"] / len(seen)
         waits = figures["waiting_seconds"] + figures["between_seconds"] > _WAITS * figures["seconds"]
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
-        keeps = epochs.caches(source) and {"lists", "endless"}.isdisjoint(tfdata.cached(source))  # what is decoded
+        keeps = keeps and {"lists", "endless"}.isdisjoint(tfdata.cached(source))  # what is decoded
         reader = self._reader if hasattr(source, "element_spec") and trainer is None else None
         images, folder = of_data.image_files(source) or (None, None)
         found = watched.Watched(

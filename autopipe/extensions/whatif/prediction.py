@@ -219,7 +219,7 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
         images_per_second=Estimate(value=rate, low=low, high=high),
         config=config,
         limit=most,
-        limit_kind="unknown" if limit.kind is None else str(limit.kind),
+        limit_kind="unknown" if limit.limit is None else str(limit.limit.kind),
         sentence=limit.sentence,
         model_images_per_second=found.model_images_per_second,
         error=error,

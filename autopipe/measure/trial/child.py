@@ -34,7 +34,7 @@ from typing import IO, Annotated, Literal
 
 import cloudpickle
 import pydantic
-import pydantic_core
+from pydantic_core import PydanticSerializationError
 
 from autopipe.errors import TrialError, WorkloadError, told
 from autopipe.hardware import processes
@@ -68,9 +68,7 @@ class Channel:
         with self._sending:
             try:
                 line = message.model_dump_json().encode()
-            except (
-                pydantic_core.PydanticSerializationError
-            ):  # half a character, from the name of a file that is no UTF-8
+            except PydanticSerializationError:  # half a character, from the name of a file that is no UTF-8
                 line = json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
             self._socket.sendall(line + b"\n")
 
@@ -330,13 +328,9 @@ class Child:
             forked = None if server is None else server.fork(self._own, launch.directory, log, inherited)
             self._process, inherited = self._started(inherited) if forked is None else (forked, forked.files)
         self._channel, self._tree = Channel(ours), ProcessTree(self.pid)
-        source = (
-            Pickled(fd=inherited[1])
-            if isinstance(launch.workload, Workload)
-            else WorkloadName(text=launch.workload)
-            if isinstance(launch.workload, str)
-            else launch.workload
-        )
+        source: WorkloadName | Pickled = Pickled(fd=inherited[-1])
+        if not isinstance(launch.workload, Workload):
+            source = WorkloadName(text=launch.workload) if isinstance(launch.workload, str) else launch.workload
         self.load = Load(workload=source, terms=launch)
 
     def _started(self, files: list[int]) -> tuple[subprocess.Popen[bytes], list[int]]:
@@ -388,10 +382,10 @@ class Child:
             raise EOFError  # a grandchild may hold the other end open
         return lines
 
-    def exit_status(self) -> int | None:
+    def exit_status(self, seconds: float = _EXIT_SECONDS) -> int | None:
         """Return the status of a process that has just closed its channel, or None if it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(_EXIT_SECONDS)
+            return self._process.wait(seconds)
         return None
 
     def memory_bytes(self, allowed: float = math.inf) -> int:
@@ -413,21 +407,15 @@ class Child:
                     self.send(Close())
                 else:
                     self._process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(grace_seconds)
+                self.exit_status(grace_seconds)
         finally:
             with processes.uninterrupted():  # also by a second Ctrl-C
                 if not kill(self._tree):
                     _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_EXIT_SECONDS)
-                self._channel.close()
-                self.log.close()
-                if self._pickle is not None:
-                    self._pickle.close()
-                self._scratch.close()
-                if self._sets is not None:
-                    self._sets.close()
+                self.exit_status()
+                for held in (self._channel, self.log, self._pickle, self._scratch, self._sets):
+                    if held is not None:
+                        held.close()
 
 
 def _pickled(workload: Workload) -> IO[bytes]:

@@ -57,9 +57,7 @@ class _Terminated(BaseException):
 
 class _Reporter:
     def __init__(self, channel: Channel) -> None:
-        self.current = Phase.START
-        self._channel = channel
-        self._last_progress = 0.0
+        self.current, self._channel, self._last_progress = Phase.START, channel, 0.0
 
     def phase(self, phase: Phase) -> None:
         self.current = phase
@@ -77,9 +75,7 @@ class _Reporter:
 
 class _Server:
     def __init__(self, channel: Channel, forked: bool) -> None:
-        self._channel = channel
-        self._forked = forked
-        self._report = _Reporter(channel)
+        self._channel, self._forked, self._report = channel, forked, _Reporter(channel)
         self._session: TrialSession | None = None
         self._name: str | None = None  # of the workload
 
@@ -195,7 +191,7 @@ def _warnings_told(report: _Reporter) -> Iterator[None]:
 
 def _workload(source: workload_import.WorkloadName | child.Pickled) -> Workload:
     if isinstance(source, workload_import.WorkloadName):
-        return workload_import.load_workload(source.text, may_call=source.may_call)
+        return workload_import.load_workload(source)
     os.lseek(source.fd, 0, os.SEEK_SET)  # a child before this one has read it, too
     with open(source.fd, "rb", closefd=False) as file:
         workload = cloudpickle.load(file)
@@ -263,9 +259,6 @@ _KIND_HINTS = {
 }
 
 
-_OF_AN_OP = "Mend the op's function; or, if only this sample is odd, remove the sample."  # no op's failure is skipped
-
-
 def failure_of(error: BaseException, phase: Phase, workload: str | None = None) -> TrialFailure:
     """Return the failure for an exception in `phase`; `workload`: its name, if it was imported by one."""
     kind = kind_of(error, phase)
@@ -273,13 +266,12 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
         message, hint = error.message, error.hint
         if isinstance(error, errors.OpError | errors.DataError) and error.__cause__ is not None:
             message = "\n".join([message, *users_lines(error.__cause__)])  # an op's, or a source's
-        if isinstance(error, errors.OpError):
-            hint = hint or _OF_AN_OP
+        if isinstance(error, errors.OpError):  # whose failure is not skipped
+            hint = hint or "Mend the op's function; or, if only this sample is odd, remove the sample."
     else:
         message = errors.told(error, _told(str(error))).rstrip(": ")
         lines = users_lines(error, or_any=not str(error))  # an `assert` of a library tells nothing else
-        message, hint = "\n".join([message, *lines]), errors.hint_of_workers(error)
-        hint = _hint_of_outputs(error) or hint
+        message, hint = "\n".join([message, *lines]), _hint_of_outputs(error) or errors.hint_of_workers(error)
     if workload is None:  # an object, that of a command such as `tune --images` included
         verify = "`ap.verify_files(workload)`, or `autopipe verify --files` with the same arguments,"
     else:

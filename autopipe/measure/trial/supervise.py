@@ -104,16 +104,15 @@ class Watch:
             message = "The budget has no time left for this trial."
             return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
         if hung:
-            message = (
+            kind, hint = FailureKind.HUNG, "The log's tail shows where each thread stood."
+            said = (
                 f"No sign of life for {figure_text(seconds)} s in phase `{phase}`, which is all that it may be silent."
             )
-            hint = f"The log's tail shows where each thread stood. {_MORE}"
-            return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
-        message = (
-            f"Still in phase `{phase}` after {figure_text(now - self._began)} s, which is all that a trial may take."
-        )
-        hint = f"This configuration, or the machine, is very slow. {_MORE}"
-        return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
+        else:
+            kind, hint = FailureKind.TIMEOUT, "This configuration, or the machine, is very slow."
+            seconds = now - self._began
+            said = f"Still in phase `{phase}` after {figure_text(seconds)} s, which is all that a trial may take."
+        return TrialFailure(kind=kind, phase=phase, message=said, hint=f"{hint} {_MORE}")
 
 
 def _with_log(failure: TrialFailure, tail: str) -> TrialFailure:
@@ -390,13 +389,9 @@ class TrialRunner:
             message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."
             hint = "The workload's code, or a library, writes to a file descriptor that is not its own."
             return TrialFailure(kind=FailureKind.CRASHED, phase=watch.phase, message=message, hint=hint)
-        now = time.monotonic()
         if isinstance(event, Done):
             return event.answer
-        if isinstance(event, PhaseBegan):
-            watch.enter(event.phase, now)
-        else:
-            watch.heard(now)
+        watch.enter(event.phase if isinstance(event, PhaseBegan) else watch.phase, time.monotonic())
         self.on_event(event)
         return None
 

@@ -42,15 +42,8 @@ class WorkloadName(Value):
     may_call: bool = True
 
 
-def loaded(named: Workload | WorkloadName | str) -> Workload:
-    """Return a workload, or the one of this name, as `load_workload`."""
-    if isinstance(named, Workload):
-        return named
-    return load_workload(named) if isinstance(named, str) else load_workload(named.text, may_call=named.may_call)
-
-
-def load_workload(reference: str, *, may_call: bool = True) -> Workload:
-    """Import the workload that `reference` names, or with `may_call` the one that a function without arguments returns.
+def load_workload(named: Workload | WorkloadName | str) -> Workload:
+    """Import the workload of this name, or with `may_call` the one that a function without arguments of it returns.
     The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under its
     own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
     package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported already,
@@ -58,8 +51,11 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     user; an artifact alone may not name a function. A dataset of the user's own becomes a workload without a model.
     Raises WorkloadError if the file, module or attribute does not exist, is something else, or cannot be imported.
     """
-    module, target, attribute = _imported(reference, "workload", "train.py:workload")
-    return _workload_in(module, attribute, target, may_call=may_call)
+    if isinstance(named, Workload):
+        return named
+    named = WorkloadName(text=named) if isinstance(named, str) else named
+    module, target, attribute = _imported(named.text, "workload", "train.py:workload")
+    return _workload_in(module, attribute, target, may_call=named.may_call)
 
 
 def load_function(reference: str) -> Callable[[], Any]:
@@ -224,10 +220,9 @@ def _before(training: _TrainingError, module: types.ModuleType, path: Path) -> s
 
 
 def _find_modules_in(folder: Path) -> bool:
-    if str(folder) in sys.path:
-        return False
-    sys.path.insert(0, str(folder))
-    return True
+    if is_new := str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return is_new
 
 
 def _module_name(path: Path) -> str:
@@ -337,8 +332,7 @@ def _users_code(what: str) -> Iterator[None]:
             line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
             text, frames = error.msg, [f"  {line}"]
         said = text if isinstance(error, _TrainingError) else errors.told(error, text)
-        lines = [f"{what}: {said}", *frames]
-        raise WorkloadError("\n".join(lines), hint=hint) from error
+        raise WorkloadError("\n".join([f"{what}: {said}", *frames]), hint=hint) from error
     finally:
         if (bound := binding.end()) is not None:
             warnings.warn(bound, errors.DataWarning, stacklevel=4)

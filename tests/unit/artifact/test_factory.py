@@ -16,6 +16,7 @@ from autopipe.artifact.schema import FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError, StorageError
 from autopipe.measure import description, facts, fingerprint
 from autopipe.measure.trial import workload_import
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.storage.convert import convert
@@ -40,8 +41,10 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names by which workloads were imported, all of which are `WORKLOAD`'s."""
     asked: list[str] = []
 
-    def load(reference: str, *, may_call: bool = True) -> ap.Workload:
-        asked.append(reference)
+    def load(named: ap.Workload | WorkloadName | str) -> ap.Workload:
+        if isinstance(named, ap.Workload):
+            return named
+        asked.append(named if isinstance(named, str) else named.text)
         return WORKLOAD
 
     monkeypatch.setattr(workload_import, "load_workload", load)

@@ -203,7 +203,9 @@ def test_files_from_a_slow_disk_are_a_limit_until_they_are_cached() -> None:
     cold = ceiling(read_bytes_per_second=20e6, bytes_per_image=40_000.0)
     limit = bounds(cold, THREADS)
     assert limit.images_per_second == rate_of(limit, Kind.STORAGE_BANDWIDTH) == 500.0
-    assert bottleneck(limit, limit.images_per_second).kind is Kind.STORAGE_BANDWIDTH
+    found = bottleneck(limit, limit.images_per_second).limit
+    assert found is not None
+    assert found.kind is Kind.STORAGE_BANDWIDTH
     half = PipelineConfig(loader=Threads(workers=2), keep="memory:50%")
     assert rate_of(bounds(cold, half), Kind.STORAGE_BANDWIDTH) == 1000.0
     assert rate_of(bounds(cold, THREADS.model_copy(update={"keep": "memory"})), Kind.STORAGE_BANDWIDTH) is None

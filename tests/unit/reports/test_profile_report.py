@@ -135,7 +135,13 @@ def test_the_limit_of_the_ladder_is_the_bottleneck_of_the_winner(profile: Profil
         changed = ceiling.model_copy(update={"model_images_per_second": Estimate.of_one(times * rate)})
         found = bottleneck(bounds(changed, config), rate, 1 / times, loader)
         raced = [Raced(config=best.config, images_per_second=loader)] if loader is not None else []
-        told = best.model_copy(update={"share_of_model": 1 / times, "limit_kind": found.kind, "limit": found.sentence})
+        told = best.model_copy(
+            update={
+                "share_of_model": 1 / times,
+                "limit_kind": found.limit and found.limit.kind,
+                "limit": found.sentence,
+            }
+        )
         rungs = ladder.rungs(_found(ceiling=changed, winner=told, raced=tuple(raced)).result)
         limits = [each.images_per_second for each in rungs if each.limits]
         assert limits == ([] if found.limit is None else [found.limit.images_per_second])

@@ -13,7 +13,7 @@ import pytest
 
 from autopipe.errors import DataError, DataWarning, WorkloadError
 from autopipe.hardware import machine
-from autopipe.measure.trial.workload_import import load_function, load_workload
+from autopipe.measure.trial.workload_import import WorkloadName, load_function, load_workload
 from autopipe.workload.workload import Workload
 
 HEAD = """
@@ -185,9 +185,9 @@ def test_a_dataset_of_the_users_own_is_a_workload_without_a_model(write: Write, 
 def test_a_function_that_nobody_but_an_artifact_names_is_not_called(write: Write) -> None:
     write("called.py", GOOD + "\ndef make():\n    raise SystemExit('called')\n")
     with pytest.raises(WorkloadError, match="is not called") as caught:
-        load_workload("called.py:make", may_call=False)
+        load_workload(WorkloadName(text="called.py:make", may_call=False))
     assert str(caught.value.hint).endswith("workload='called.py:make', or --workload called.py:make")
-    assert load_workload("called.py:workload", may_call=False).batch_size == 2
+    assert load_workload(WorkloadName(text="called.py:workload", may_call=False)).batch_size == 2
 
 
 def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
