@@ -247,11 +247,11 @@ def layer_seeds() -> Any:
     return sys.modules.get("keras.src.random.seed_generator")
 
 
-def steps_eagerly(package: str) -> bool:
-    """Return True if the step of a training by this package that calls this is TensorFlow's, and runs op by op."""
+def steps_eagerly(package: str) -> bool | None:
+    """Return whether TensorFlow's step of a training by this package that calls this runs op by op; None if not its."""
     tensorflow = sys.modules.get("tensorflow")
     is_its = package == "tensorflow" or (package == "keras" and sys.modules[package].backend.backend() == "tensorflow")
-    return tensorflow is not None and is_its and bool(tensorflow.executing_eagerly())
+    return bool(tensorflow.executing_eagerly()) if tensorflow is not None and is_its else None
 
 
 def require_running(name: str) -> None:

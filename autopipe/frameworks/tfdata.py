@@ -173,6 +173,17 @@ def mixes_epochs(dataset: Any) -> bool:
     return any("ShuffleDataset" in itertools.takewhile(lambda name: name not in ends, later) for later in endless)
 
 
+def shuffles_batches(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` shuffles whole batches, and no samples."""
+    apart = {"UnbatchDataset", "FlatMapDataset", "InterleaveDataset", "ParallelInterleaveDataset"}
+    orders = [(each, later) for each, later in dataset_ops(dataset) if type(each).__name__ == "_ShuffleDataset"]
+    return bool(orders) and all(
+        any("Batch" in type(one).__name__ and apart.isdisjoint(names) for one, names in dataset_ops(order))
+        and not any("Batch" in name for name in later)  # of parts of a series, say, that a batch is made of
+        for order, later in orders
+    )
+
+
 def loses_cache(dataset: Any) -> bool:
     """Return True if less is taken than a `cache` would hold, so that TensorFlow throws that away."""
     takes = [each for each, _ in dataset_ops(dataset) if type(each).__name__ == "_TakeDataset"]

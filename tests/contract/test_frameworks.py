@@ -357,6 +357,24 @@ def test_epochs_that_a_shuffle_mixes_are_seen_and_lack_samples(dataset: Any, mix
     assert not tfdata.mixes_epochs(tf.data.Dataset.sample_from_datasets(of_classes).shuffle(8))
 
 
+@pytest.mark.parametrize(
+    ("steps", "kept"),
+    [("bs", True), ("bms", True), ("sb", False), ("sbs", False), ("b", False), ("bsb", False), ("busb", False)],
+)
+def test_a_shuffle_of_whole_batches_is_seen_and_keeps_their_samples(steps: str, kept: bool) -> None:
+    data = tf.data.Dataset.range(16)
+    for step in steps:
+        data = {
+            "b": data.batch(2),
+            "m": data.map(lambda x: x),
+            "s": data.shuffle(16, seed=1),
+            "u": data.unbatch() if data.element_spec.shape.rank else data,
+        }[step]
+    assert tfdata.shuffles_batches(data) is kept
+    if kept:
+        assert all({*map(tuple, data.as_numpy_iterator())} == {(x, x + 1) for x in range(0, 16, 2)} for _ in range(2))
+
+
 def _flipped(x: Any) -> Any:
     return tf.image.random_flip_left_right(x)
 

@@ -409,6 +409,29 @@ build_model().fit(data, steps_per_epoch=12, epochs=200, validation_data=data, ve
         end="",
         backend="tensorflow",
     ),
+    "data without a batch": Case(
+        "diagnose",
+        TF
+        + """
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(100, drop_remainder=True)
+build_model().fit(data, epochs=2, verbose=0)
+""",
+        ["`x` has no batches: drop_remainder=True"],
+        status=3,
+        end="",
+        backend="tensorflow",
+    ),
+    "a y that begins with 1": Case(
+        "diagnose",
+        """
+build_model().fit(x, y + 1, epochs=2, verbose=0)
+""",
+        ["hint: Classes are numbered from 0"],
+        ["autopipe/"],
+        status=3,
+        end="",
+        backend="tensorflow",
+    ),
     "a validation generator without an end": Case(
         "diagnose",
         """

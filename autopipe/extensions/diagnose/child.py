@@ -59,7 +59,7 @@ _NO_LINE = (
 )
 _THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
 _SHOWN = 4  # lines in a message
-_NOTED = 0.1  # seconds between two calls of `fit`, below which they are nothing to speak of
+_NOTED = 0.1  # of the time of a call of `fit`, below which what passes before it is nothing to speak of
 _DECODERS = ("cv2", "PIL.Image")
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
 _SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
@@ -104,7 +104,7 @@ class _Watch:
         self._given = list[Any]()  # data that `fit` reads, while it does
         # The model of the `fit` before, some of its weights, the samples that it was trained on, and when that ended.
         self._before: tuple[Any, bytes, Set[bytes], float] = (lambda: None, b"", frozenset(), math.nan)
-        self._pause = math.nan
+        self._pause = math.nan  # not known
         self._spent = dict[str, list[list[float]]]()  # seconds of each call, by kinds of callbacks
         self._first = list[dict[str, Any]]()  # what was seen of the first short `fit` in a loop, until another is seen
         self._raised = False  # a read for a framework did, or gave nothing
@@ -360,12 +360,12 @@ class _Watch:
             self._failed(error.message, error.hint)
         except Exception:
             self._unread = x
-            for note in self._notes:
-                self._write({"status": "hint", "message": note})
             raise
         finally:
             self._inside, self._given = False, []
             onlooker.leave()
+            for note in self._notes if not onlooker.is_done else ():  # it failed, or had too few steps
+                self._write({"status": "hint", "message": note})
         bound.arguments.clear()
         del x  # which may hold files and locks
         _end_here()
@@ -476,12 +476,15 @@ class _Watch:
         self._write({"status": "note", "message": message, "about": about})
 
     def _told(self, watched: Watched) -> None:
+        from autopipe.reports import wording
+
         warnings = (*watched.warnings, *self._notes)
         validates = watched.epochs is not None and watched.epochs.validation_seconds > 0  # its images count, too
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
         in_loop = self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds
-        pause = f", {self._pause:.1f} s before this one," if self._pause >= _NOTED else ""  # nan: not known
+        whole = watched.seconds if watched.epochs is None else watched.epochs.seconds
+        pause = f", {wording.seconds(self._pause)} before this one," if self._pause >= _NOTED * whole else ""
         warnings += (_IN_LOOP.format(pause),) * in_loop
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
@@ -528,7 +531,8 @@ def _show(error: Exception) -> None:
         frames = [frame for frame in each.stack if not frame.filename.startswith(own)]
         each.stack = traceback.StackSummary.from_list(frames)
         every += [other for other in (each.__cause__, each.__context__) if other is not None]
-    sys.stderr.write("".join(every[0].format()))
+    ours = rf'  File "(?:{"|".join(map(re.escape, own))})[^\n]*\n+'  # that TensorFlow's texts hold
+    sys.stderr.write(re.sub(ours, "", "".join(every[0].format())))
 
 
 def _run(script: Path, module: str | None) -> None:

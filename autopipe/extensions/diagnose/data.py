@@ -34,6 +34,7 @@ from autopipe.measure import epochs, randomness
 from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
+from autopipe.values import capital
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
 from autopipe.workload.ops.headers import Progressive, image_size
@@ -200,10 +201,9 @@ def begins_anew(
         return f"a new iterator is begun. {once}"
     count, size = buffer
     held = "" if size is None else f", {machine.size_text(size)},"
-    return (
-        f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {once}; a shuffle before "
-        "the images are read holds only their paths"
-    )
+    orders = (each for each, _ in tfdata.dataset_ops(data) if type(each).__name__ == "_ShuffleDataset")
+    earlier = "; a shuffle before the images are read holds only their paths" * any(map(tfdata.functions, orders))
+    return f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {once}{earlier}"
 
 
 def time_hook(data: Any) -> tuple[list[float], Callable[[], None]]:
@@ -230,6 +230,31 @@ def autotuned(iterator: Any) -> str | None:
 
 
 _BEGAN = time.time()
+
+
+def misordered(data: Any) -> Iterator[str]:
+    """Say which steps of a `tf.data.Dataset` stand in the wrong order, and which lists of files do not match, if so."""
+    if tfdata.splits_anew(data):
+        yield (
+            "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "
+            "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
+            "before the split."
+        )
+    if tfdata.zips_apart(data):
+        yield (
+            "`zip` puts parts together that are each shuffled on their own, as `list_files` does unless shuffle=False: "
+            "if they are x and y, they do not belong together. Zip first, then shuffle."
+        )
+    if tfdata.shuffles_batches(data):
+        yield (
+            "`shuffle` comes after `batch`: batches change their places, but each has the same samples in every epoch. "
+            "Shuffle first, then batch."
+        )
+    yield from [f"{epochs.LOST_CACHE}."] * tfdata.loses_cache(data)
+    yield from [f"{epochs.MIXED_EPOCHS}."] * tfdata.mixes_epochs(data)
+    yield from cached_before(data)
+    yield from [f"{capital(epochs.CACHED[kind])}." for kind in dict.fromkeys(tfdata.cached(data))]
+    yield from mispaired(data)
 
 
 def cached_before(data: Any) -> Iterator[str]:

@@ -32,6 +32,8 @@ HINTS = {  # by patterns of errors: what Keras 3 wants in place of what it refus
     "`fit` tf.data.Dataset.from_generator(..., output_signature=...) with None for such sides.",
     r"Expected shape \(None, ([^)]*)\), but input has incompatible shape \(\1\)": "x has no axis of samples: "
     "`.batch(32)` at the end of a tf.data.Dataset makes batches, and x[None] is a batch of one.",
+    "Received a label value of": "Classes are numbered from 0: if y begins with 1, subtract 1, and else give the model "
+    "an output for each class. On a GPU there is no such error, but a loss of NaN.",
     r"rank \(ndim\) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",
 }
 

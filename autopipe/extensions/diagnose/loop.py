@@ -25,6 +25,7 @@ from autopipe.extensions.diagnose.data import (
     held_ahead,
     larger,
     listed,
+    misordered,
     of_loader,
     shared,
     shuffled_ahead,
@@ -52,6 +53,7 @@ class Loop:
 
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
         self.clock, self.is_done, self.trains, self.eager = StepClock(), False, 0, 0  # steps
+        self.traced = set[int]()  # steps in which @tf.function read its Python anew
         self._look, self._kind, self._asked = look, kind_of_data(data), timing.asked_of(data)
         self._workers, self._of_grain = of_loader(data, "num_workers"), grain.workers(data)
         self._forks = stream.forks_workers(data)
@@ -81,6 +83,7 @@ class Loop:
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch(whole=True)
         self.warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))
+        self.warnings += tuple(misordered(of))
         self.warnings += tuple(f"{capital(said)}." for said in (epochs.few_weights(data),) if said is not None)
         self.samples = Samples(drawn=epochs.draws_parts(of))
 
@@ -201,6 +204,7 @@ class Loop:
                 *timing.empty(steps),
                 *timing.dropped(self._asked, steps),
                 *[_EAGER] * (self.eager > len(steps) / 2),
+                *[_TRACED.format(len(self.traced), len(steps))] * (len(self.traced) > len(steps) / 2),
                 *[_FORKED.format(running)] * (running is not None and self._kind.startswith("torch")),
                 *self._held,
                 *(self._larger if waits else ()),
@@ -229,6 +233,10 @@ _SET_EPOCH = ", unless the loop calls `loader.sampler.set_epoch(epoch)` before e
 _EAGER = (
     "Steps run eagerly, op by op: @tf.function above a function that makes one step, model and gradients, compiles it, "
     "so that steps take less."
+)
+_TRACED = (
+    "@tf.function traced and compiled the step anew in {} of {} steps. It does so for each other number of Python "
+    "among its arguments (`tf.constant(number)` is one for all), for each other shape, and if it is made in the loop."
 )
 _FORKED = (
     "{} runs in this process: workers that a DataLoader forks from it may hang. Those of "
@@ -392,7 +400,9 @@ class Reads:
         self._unread += 1
         if self._now.trains or not self._now.comes_to_end:  # else it has read all before the training
             self._now.trained()
-            self._now.eager += frameworks.steps_eagerly(package)
+            eagerly = frameworks.steps_eagerly(package)
+            self._now.eager += eagerly is True
+            self._now.traced |= {len(self._now.clock.steps)} if eagerly is False else set()
         if self._now.trains > timing.WARM_UP_STEPS and self._now.place.endswith(_BY_ANOTHER):  # no validation
             self._loops[self._now.place.removesuffix(_BY_ANOTHER)].takes_any = True
         is_late = time.monotonic() - self._read > self._look.seconds

@@ -130,6 +130,8 @@ class _File:
     def __init__(self, tree: ast.Module, call: ast.Call) -> None:
         self.functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         self._classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]  # of classes or functions
+        self._classes |= {each.asname or each.name for node in imports for each in node.names}
         plain = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
         self.plain = [node for node in plain if isinstance(node, ast.Expr | ast.Assign)]  # that no block is part of
         self.runs: list[ast.AST] = [node for node in plain if "__name__" not in ast.unparse(node).partition("\n")[0]]

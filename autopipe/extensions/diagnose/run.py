@@ -83,7 +83,7 @@ class Onlooker(keras.callbacks.Callback):
         self._validation_lines: Lines | None = None
         self._shapes: set[Any] = set()
         self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y, before=self._before)
-        self._epoch_from, self._batch_size, self._done = 0, 0, False
+        self._epoch_from, self._batch_size, self.is_done = 0, 0, False
         self._behind.clear()
 
     def set_trainer(self, trainer: Any) -> None:
@@ -161,7 +161,7 @@ class Onlooker(keras.callbacks.Callback):
         self._steps.spent_on("between" if self._epoch_from else "validation")
         self._validation_from, self._tested = self._steps.waits, time.perf_counter()
         self._lines.paused = True
-        if not self._done and self._validation_lines is None:
+        if not self.is_done and self._validation_lines is None:
             self._validations = LineWatch()
             self._validations.start()
         self._samples.validation_began()
@@ -202,7 +202,7 @@ class Onlooker(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         try:
             self._steps.epochs_ended()
-            if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
+            if not self.is_done and len(self._steps.steps) > WARM_UP_STEPS:
                 self._tell(frameworks.step_state(self.model, "optimizer", "metrics"))
         finally:
             self.leave()
@@ -241,13 +241,13 @@ class Onlooker(keras.callbacks.Callback):
         source = _with([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
         result = self._owners(*state, list(source) if fetched else source)
         logs = result[0] if state else result
-        enough = not self._done and self._is_enough()
+        enough = not self.is_done and self._is_enough()
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
             bench.wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
         self._let_run(logs)
         self._steps.step_ended(self._images, is_new=len(self._shapes) > known)
         self._pages.step_ended()
-        if not self._done:
+        if not self.is_done:
             assert self._lines is not None
             if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
                 self._lines.start()
@@ -293,14 +293,14 @@ class Onlooker(keras.callbacks.Callback):
             rows = timing.rows_of(batch)
             self._shapes.add(timing.shape_of(batch))
             self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
-            if not self._done:
+            if not self.is_done:
                 self._batch = batch
                 self._samples.trained(batch)
             yield batch
             del batch  # its memory, unless Keras keeps it, goes back to a loader before the next one is asked for
 
     def _tell(self, state: tuple[Any, ...]) -> None:
-        self._done = True
+        self.is_done = True
         assert self._sampler is not None
         assert self._lines is not None
         lines, usage = self._lines.stop(), self._sampler.stop()
@@ -344,7 +344,6 @@ class Onlooker(keras.callbacks.Callback):
                 *self._samples.values.misfits(self._seen),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader, waits=waits),
-                *of_data.mispaired(source),
                 *(self._samples.overlapping() if hasattr(source, "num_batches") else ()),
                 *of_data.left_out(source, self._batch_size),
                 *of_data.counts_samples(source, (self.params or {}).get("steps"), self._batch),
@@ -449,21 +448,7 @@ def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
         found += [tfdata.thrown_away(reader), tfdata.one_by_one(reader, source), calls]
     said += [f"{capital(each)}." for each in found if each is not None]
-    if tfdata.splits_anew(source):
-        said.append(
-            "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "
-            "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
-            "before the split."
-        )
-    if tfdata.zips_apart(source):
-        said.append(
-            "`zip` puts parts together that are each shuffled on their own, as `list_files` does unless shuffle=False: "
-            "if they are x and y, they do not belong together. Zip first, then shuffle."
-        )
-    said += [f"{epochs.LOST_CACHE}."] * tfdata.loses_cache(source)
-    said += [f"{epochs.MIXED_EPOCHS}."] * tfdata.mixes_epochs(source)
-    said += of_data.cached_before(source)
-    said += [f"{capital(epochs.CACHED[kind])}." for kind in dict.fromkeys(tfdata.cached(source))]
+    said += of_data.misordered(source)
     if model.run_eagerly and keras.backend.backend() != "torch":
         said.append(
             "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "

@@ -119,7 +119,8 @@ def run(  # noqa: PLR0913  as `diagnose`
     raise NothingMeasuredError(
         f"`{script}` came to its end, but no `fit` of a keras.Model, and no loop over a PyDataset, tf.data, Grain or a "
         "DataLoader, of three steps or more was seen in its process.",
-        hint="`predict`, loops over other data, tf_keras and child processes are not watched. In your own code: "
+        hint=" ".join(hints)
+        or "`predict`, loops over other data, tf_keras and child processes are not watched. In your own code: "
         "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
     )
 

@@ -322,10 +322,17 @@ def test_a_loop_that_trains_is_told_of_by_its_line_with_what_nobody_reads() -> N
 
 
 @pytest.mark.parametrize(
-    ("package", "compiled", "is_told"),
-    [("tensorflow", False, True), ("tensorflow", True, False), ("torch", False, False)],
+    ("package", "traced", "said"),
+    [
+        ("tensorflow", "never", "@tf.function above"),
+        ("tensorflow", "once", None),
+        ("tensorflow", "always", "@tf.function traced and compiled the step anew in"),
+        ("torch", "never", None),
+    ],
 )
-def test_a_loop_whose_steps_run_eagerly_is_told_so(package: str, compiled: bool, is_told: bool) -> None:
+def test_a_loop_whose_steps_run_eagerly_or_are_traced_anew_is_told_so(
+    package: str, traced: str, said: str | None
+) -> None:
     tf, keras = pytest.importorskip("tensorflow"), pytest.importorskip("keras")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("its steps are compiled")
@@ -335,12 +342,12 @@ def test_a_loop_whose_steps_run_eagerly_is_told_so(package: str, compiled: bool,
         script.reads.trained(package)
         return tf.constant(1)
 
-    make = tf.function(step) if compiled else step
+    make = {"never": step, "once": tf.function(step), "always": lambda: tf.function(step)()}[traced]
     for index in range(6):
         script.reads.read(Indexed.__getitem__, data, index)
         make()
     (told,) = script.told
-    assert any("@tf.function" in each for each in told.warnings) is is_told
+    assert [str(said) in each for each in told.warnings if "@tf.function" in each] == [True] * (said is not None)
 
 
 class Child:

@@ -59,6 +59,12 @@ GUARD = 'if __name__ == "__main__":\n    '
             "build_model",
         ),
         ("def main():\n    build_model().fit(Photos())\nmain()", True, "Photos()", "build_model"),
+        (
+            f"from nets import net\nfrom data import Pets as Data\n{GUARD}net().fit(Data(8))",
+            True,
+            "Data(8)",
+            "lambda: net()",
+        ),
         ("if True:\n    data = Photos()\n    build_model().fit(data)", True, "Photos()", "build_model"),
     ],
 )
