@@ -17,7 +17,7 @@ from autopipe.errors import ConfigError, WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import torch_batches
-from autopipe.pipeline.batching.datasets import Packed, has_batches, has_index, rebuilt
+from autopipe.pipeline.batching.datasets import Packed, comes_back, has_batches, has_index, rebuilt
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader, end
 from autopipe.pipeline.switching import check_tune
@@ -209,16 +209,18 @@ class Live:
     def _data(self) -> wrap.WrappedData:
         """Return the dataset for workers: its arrays, or batches that are packed if they are no tuples of arrays."""
         make = functools.partial(wrap.WrappedData, choices={}, steps=self._steps, seed=self._seed, in_loop=True)
+        self._packed = False
         try:
-            self._packed = False
-            return make(wrap.Itself(self._dataset))
-        except WorkloadError as error:
+            data = make(wrap.Itself(self._dataset))
+            if comes_back(data.outline) or not has_index(self._dataset):
+                return data
+        except (WorkloadError, TypeError, RuntimeError) as error:  # tensors that are sparse, say, or have a gradient
             if error.__cause__ is not None or not has_index(self._dataset):  # it raised itself
                 raise
-            self._packed = True
-            packed = wrap.Itself(Packed(self._dataset))
-            packed.__name__ = type(self._dataset).__name__
-            return make(packed)
+        self._packed = True
+        packed = wrap.Itself(Packed(self._dataset))
+        packed.__name__ = type(self._dataset).__name__
+        return make(packed)
 
     def __len__(self) -> int:
         return len(self._dataset) if self._steps is None else self._steps

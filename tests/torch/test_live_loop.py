@@ -33,12 +33,18 @@ def flipped(samples: list[Any]) -> list[Any]:
     return [torch.stack([x.flip(0) for (x,) in samples]), torch.ones(len(samples), dtype=torch.int32)]
 
 
+def halved(samples: list[Any]) -> Any:
+    return torch.stack([x for (x,) in samples]).bfloat16(), torch.zeros(2, requires_grad=True)
+
+
 LOADERS: dict[str, dict[str, Any]] = {
     "in order": {"dataset": TensorDataset(X, X[:, 0].long()), "batch_size": 4},
     "shuffled": {"dataset": TensorDataset(X, X[:, 0].long()), "batch_size": 4, "shuffle": True, "drop_last": True},
     "dictionaries": {"dataset": Named(), "batch_size": 5, "shuffle": True},
     "collated": {"dataset": TensorDataset(X), "batch_size": 4, "collate_fn": flipped, "sampler": RandomSampler(X)},
+    "no arrays of NumPy": {"dataset": TensorDataset(X), "batch_size": 4, "collate_fn": halved},
     "a sampler of batches": {"dataset": Named(), "batch_sampler": BatchSampler(RandomSampler(X), 3, drop_last=False)},
+    "workers that stay": {"dataset": Named(), "shuffle": True, "num_workers": 1, "persistent_workers": True},
     "whole batches": {"dataset": TensorDataset(X.reshape(11, 2, 2)), "batch_size": None, "shuffle": True},
 }
 
@@ -113,6 +119,11 @@ class Stream(IterableDataset[Any]):
         return iter(X)
 
 
+class Counted(Stream):
+    def __len__(self) -> int:
+        return len(X)
+
+
 class Again:
     """A sampler without an end."""
 
@@ -131,10 +142,11 @@ class Repeating(DataLoader[Any]):
     [
         (Named(), "is a sample"),
         (DataLoader(Stream(), batch_size=4), "have no index"),
+        (DataLoader(Counted(), batch_size=4), "have no index"),
         (DataLoader(Named(), batch_size=4, sampler=Again()), "gave 100,000 and more"),
         (Repeating(Named(), batch_size=4), "`Repeating` has an `__iter__` of its own"),
     ],
-    ids=["samples", "no index", "no end", "own batches"],
+    ids=["samples", "no index", "a length and no index", "no end", "own batches"],
 )
 def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):

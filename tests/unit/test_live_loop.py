@@ -103,14 +103,35 @@ class Named(Plain):
         return Four(x, rows, {"labels": y, "none": None}, [f"{index}.png"] * (1 + index))
 
 
+class Scans(Plain):
+    """Arrays of another kind than plain numbers, such as with a mask."""
+
+    def __init__(self, kind: Callable[[Any], Any]) -> None:
+        self.kind = kind
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return self.kind(x), y
+
+
+def masked(x: Any) -> Any:
+    return np.ma.masked_array(x, mask=x < 0.5)
+
+
+def turned(x: Any) -> Any:
+    return x * 1j
+
+
 @pytest.mark.parametrize("threads", [True, False])
-def test_batches_of_any_form_come_as_they_are(*, threads: bool) -> None:
-    dataset = Named()
+@pytest.mark.parametrize("dataset", [Named(), Scans(masked), Scans(turned)], ids=["lists", "masked", "complex"])
+def test_batches_of_any_form_come_as_they_are(dataset: Any, *, threads: bool) -> None:
     with ap.live(dataset, threads=threads) as batches:
         for _ in range(2):
             for ours, theirs in zip(batches, by_hand(dataset), strict=True):
-                assert type(ours) is Four
+                assert [*map(type, ours)] == [*map(type, theirs)]
+                assert type(ours) is type(theirs)
                 np.testing.assert_equal(tuple(ours), tuple(theirs))
+                assert np.ma.getmaskarray(ours[0]).tolist() == np.ma.getmaskarray(theirs[0]).tolist()
 
 
 def test_a_dataset_that_goes_on_is_refused_by_its_name_unless_steps_end_its_epochs() -> None:

@@ -42,7 +42,7 @@ Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
 _LEAST_SIDE = 16  # pixels of what may be an image
 _SHOWN = 4  # parts of a tuple or list, in a message
 _AXES_OF_IMAGES = 4  # of a batch of them
-_NUMBERS = "biufc"  # kinds of NumPy's dtypes
+_NUMBERS = "biuf"  # kinds of NumPy's dtypes
 _NO_DATASETS = (tuple, list, dict, set, str, bytes, np.ndarray)
 
 
@@ -344,7 +344,16 @@ def in_containers(function: Callable[[Any], Any], element: Any) -> Any:
 
 def outline_of(element: Any) -> Any:
     """Return what other batches of a dataset look like: the containers of this one, with the package of each array."""
-    return in_containers(lambda part: type(part).__module__.partition(".")[0], element)
+    return in_containers(
+        lambda part: "masked" if np.ma.isMA(part) else type(part).__module__.partition(".")[0], element
+    )
+
+
+def comes_back(outline: Any) -> bool:
+    """Return True if `rebuilt` gives batches of the same kinds, and no arrays in the place of tables, say."""
+    packages = set[str]()
+    in_containers(packages.add, outline)
+    return packages <= {"jaxlib", "numpy", "tensorflow", "torch"}
 
 
 def rebuilt(outline: Any, parts: Iterable[Any]) -> Any:

@@ -81,7 +81,9 @@ def of_batches(dataset: Any) -> Any:
 
 def _refusal(loader: Any) -> str | None:
     """Return the reason why samples and sampler do not tell the batches of a `DataLoader`; None if they do."""
-    if not hasattr(loader.dataset, "__len__") or (loader.batch_sampler is None and loader.batch_size is not None):
+    is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)  # it may have a length
+    has_own = loader.batch_sampler is None and loader.batch_size is not None
+    if is_stream or has_own or not hasattr(loader.dataset, "__len__"):
         return "its samples have no index: give them `__len__` and `__getitem__`"
     own = getattr(type(loader), "__iter__", None)
     if own is not None and not own.__module__.startswith("torch."):
@@ -119,7 +121,8 @@ class TorchBatches:
         import torch
 
         drawn = iter(self._loader.batch_sampler if self._is_batched else self._loader.sampler)
-        torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # the seed of its workers
+        if not (self._indices and self._loader.persistent_workers):  # which are seeded once
+            torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)
         most = _MANY
         with contextlib.suppress(TypeError):  # a sampler need not know its length
             most = 2 + 10 * len(self._loader)
