@@ -196,7 +196,7 @@ class DaliFiller:
         self._begun.popleft()
         self._decoder.take()
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+    def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         if not self._begun:  # if nothing is begun ahead
             self.begin(indices)
         begun = self._begun.popleft()
@@ -204,11 +204,11 @@ class DaliFiller:
         self._source.at_hand = begun.samples
         self._source.images = dict(decoded)
         try:
-            return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+            return self._kernel.fill_slot(slot, epoch, indices)
         finally:
             self._source.at_hand, self._source.images = {}, {}
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """The thread ends by itself after its present batch: it waits only for DALI."""
 
 

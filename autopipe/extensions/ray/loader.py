@@ -130,7 +130,7 @@ class _Filler:
     def forget(self, indices: NDArray[np.int64]) -> None:
         """Nothing was begun."""
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+    def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         """Have a batch filled; if the worker dies, another one makes it, the last time with no other batch beside."""
         place = SlotPlace(slot.number, slot.block.descriptor, slot.block.size)
         died = self._team.cluster.ray.exceptions.RayError
@@ -157,7 +157,7 @@ class _Filler:
             "where, with `python -X faulthandler`.",
         )
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the workers of all fillers, which have no other use."""
         self._team.end()
 

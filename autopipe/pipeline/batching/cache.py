@@ -47,6 +47,15 @@ from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, Samp
 _ALIGNMENT = 64  # TensorFlow and JAX take NumPy memory without a copy only if it is aligned to 64 bytes
 
 
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def places(sizes: Sequence[int]) -> list[int]:
+    """Return where parts of these bytes begin in a block, each aligned, and where the last one ends."""
+    return [*itertools.accumulate(map(_aligned, sizes), initial=0)]
+
+
 class SharedBlock:
     """A block of zeroed memory behind a file descriptor; pages take room only once they are written to."""
 
@@ -55,8 +64,7 @@ class SharedBlock:
         if descriptor is None:
             descriptor = os.memfd_create("autopipe", os.MFD_CLOEXEC)
             os.ftruncate(descriptor, max(1, size))
-        self.descriptor = descriptor
-        self.size = size
+        self.descriptor, self.size = descriptor, size
         self._map = mmap.mmap(descriptor, max(1, size))
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> NDArray[Any]:
@@ -76,14 +84,8 @@ class RowLayout:
     """Offsets of the fields of `rows` samples in a block: first all x, then all y and others, each aligned."""
 
     def __init__(self, spec: SampleSpec, rows: int) -> None:
-        self.spec = spec
-        self.rows = rows
-        self._offsets = []
-        end = 0
-        for field in spec.fields:
-            self._offsets.append(end)
-            end += -(-field.bytes * rows // _ALIGNMENT) * _ALIGNMENT
-        self.size = end
+        self.spec, self.rows = spec, rows
+        *self._offsets, self.size = places([field.bytes * rows for field in spec.fields])
 
     def arrays(self, block: SharedBlock, rows: int | None = None) -> Batch:
         count = self.rows if rows is None else rows
@@ -103,6 +105,9 @@ class Slot:
 
     def __init__(self, number: int, layout: RowLayout) -> None:
         self.number, self.layout, self.block = number, layout, SharedBlock(layout.size)
+
+    def arrays(self, rows: int) -> Batch:
+        return self.layout.arrays(self.block, rows)
 
 
 class _Lent(weakref.ref[NDArray[Any]]):
@@ -134,7 +139,7 @@ class SlotPool:
 
     def lend(self, slot: Slot, rows: int) -> Batch:
         """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
-        batch, loan = slot.layout.arrays(slot.block, rows), next(self._loans)
+        batch, loan = slot.arrays(rows), next(self._loans)
         arrays = [_Lent(array, self._gone.append) for array in batch if array is not None]
         for array in arrays:
             array.loan = loan
@@ -279,10 +284,6 @@ _MOST_AXES = 4
 _SPARE, _SPARE_BYTES = 1.05, 1 << 22  # for samples that are larger than those by which the room was estimated
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
 class MemoryCache:
     """Room for some of `count` samples. Memory is taken as samples arrive."""
 
@@ -402,13 +403,10 @@ class PiecesInMemory:
         return self.__dict__ | {"cache": None}
 
     def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
-        found: NDArray[Any]
         if self.cache is None or not self.cache.keeps(index):
-            found = self.source.box(index, part, rows, columns)
-        else:
-            kept = self.cache.get(index) or self._put(self.cache, index)
-            found = kept[self.spec.labels.index(part)][rows, columns]
-        return found
+            return self.source.box(index, part, rows, columns)  # type: ignore[no-any-return]  # a user's own
+        kept = self.cache.get(index) or self._put(self.cache, index)
+        return kept[self.spec.labels.index(part)][rows, columns]  # type: ignore[no-any-return]  # an array of any kind
 
     def _put(self, cache: MemoryCache, index: int) -> Sample:
         sample = normalise(self.source.read(index), self.spec.structure)

@@ -32,14 +32,13 @@ from autopipe.errors import AutopipeError, LoaderError, WorkloadError, told
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling, stream, torch_batches
-from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, write_rows
+from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, places, write_rows
 from autopipe.pipeline.batching.datasets import Like, batch_at, counts_on, has_index, length_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
 from autopipe.workload.sample import Batch
 
-_ALIGNMENT = 64
 _NOTHING = np.empty(0, np.uint8)
 _HOOKS = ("on_epoch_begin", "on_epoch_end")
 _KERAS_SECONDS = 80.0  # without a batch from Keras's own processes; less than a trial's patience with a first batch
@@ -53,7 +52,7 @@ WITHOUT_DEVICES: Final[Mapping[str, str]] = {
 
 
 class Indexed:
-    """A dataset with an index of batches. It pickles without the dataset, which travels in `block`."""
+    """A dataset with an index of batches. It pickles without the dataset, which travels in a block."""
 
     def __init__(  # noqa: PLR0913  each says how batches are counted and made
         self,
@@ -74,15 +73,15 @@ class Indexed:
         self._hooks = () if in_loop else _HOOKS
         self.name, self.keras_seconds = type(dataset).__name__, _KERAS_SECONDS
         self._steps, self.seed, self.shuffle = steps, seed, shuffle
-        self.block: SharedBlock | None = None  # the pickled dataset, if worker processes have to get it
+        # The pickled dataset and the lengths of its parts, if worker processes have to get it.
+        self.packed: tuple[SharedBlock, list[int]] | None = None
         self.counts_on, self._as_keras = counts_on(dataset), frameworks.draws_by_epoch()
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._generators: list[tuple[Any, int]] | None = None  # of random numbers, in a worker process
-        self._lengths: list[int] = []  # of the parts in `block`
         self.unfit: LoaderError | None = None  # why a worker process could not unpickle the dataset
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"dataset": None, "block": None}
+        return vars(self) | {"dataset": None, "packed": None}
 
     def __len__(self) -> int:
         return self._steps * self.like.batch_size
@@ -137,7 +136,7 @@ class Indexed:
                     f"{length}, and {self._steps} are needed.",
                     hint="Let `on_epoch_end` choose other samples, and no other number of them.",
                 )
-            yield self.block is not None and self.pack()
+            yield self.packed is not None and self.pack()
         finally:
             for end in hooks[1:]:
                 end()
@@ -149,35 +148,33 @@ class Indexed:
         body, buffers = pickling.apart(self.dataset)
         parts = [np.frombuffer(part, np.uint8) if len(part) else _NOTHING for part in (memoryview(body), *buffers)]
         lengths = [len(part) for part in parts]
-        known = [] if self.block is None or lengths != self._lengths else _parts(self.block, lengths)
+        known = [] if self.packed is None or lengths != self.packed[1] else _parts(*self.packed)
         if known and all(map(np.array_equal, parts, known)):
             return False
-        size, free = _places(lengths)[-1], machine.detect_memory().available_bytes
+        size, free = places(lengths)[-1], machine.detect_memory().available_bytes
         if size > free:
             raise LoaderError(
                 f"Worker processes need {size_text(size)} of memory for `{self.name}`, but {size_text(free)} are free.",
                 hint="Read from files in `__getitem__`, or use `Threads`, which share the dataset.",
             )
         block = SharedBlock(size)
-        block.array((1 + len(lengths),), np.dtype(np.int64))[:] = (len(lengths), *lengths)
         for part, room in zip(parts, _parts(block, lengths), strict=True):
             room[:] = part
-        self.block, self._lengths = block, lengths
+        self.packed = block, lengths
         return True
 
     def preloads(self) -> set[str]:
         """Return the modules that are better imported once than by each worker."""
-        assert self.block is not None
-        found = {name.decode() for name in _LARGE.findall(_parts(self.block, self._lengths)[0].tobytes())}
+        assert self.packed is not None
+        found = {name.decode() for name in _LARGE.findall(_parts(*self.packed)[0].tobytes())}
         return {*found, "keras"} if self.by_keras else found
 
-    def unpack(self, size: int, descriptor: int) -> None:
+    def unpack(self, lengths: Sequence[int], descriptor: int) -> None:
         """Take the dataset from a block, whose arrays are copies; if it fails, the next batch raises the error."""
+        *begin, size = places(lengths)
         memory = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY))
         os.close(descriptor)
-        count = int(np.frombuffer(memory, np.int64, 1)[0])
-        lengths = np.frombuffer(memory, np.int64, count, 8).tolist()
-        body, *buffers = (memory[at : at + length] for at, length in zip(_places(lengths), lengths, strict=False))
+        body, *buffers = (memory[at : at + length] for at, length in zip(begin, lengths, strict=True))
         unpickler = pickling.DatasetUnpickler(bytes(body), buffers)
         try:
             self.dataset, self.unfit = unpickler.load(), None
@@ -205,19 +202,9 @@ class Indexed:
                 generator.seed(seeds.generate_state(4))
 
 
-def _places(lengths: Sequence[int]) -> list[int]:
-    """Return where parts of these lengths begin in a block, behind a table of them, and where the last one ends."""
-    at, places = 8 * (1 + len(lengths)), []
-    for length in lengths:
-        at = -(-at // _ALIGNMENT) * _ALIGNMENT
-        places.append(at)
-        at += length
-    return [*places, at]
-
-
 def _parts(block: SharedBlock, lengths: Sequence[int]) -> list[NDArray[np.uint8]]:
-    places = zip(lengths, _places(lengths), strict=False)
-    return [block.array((length,), np.dtype(np.uint8), at) for length, at in places]
+    begin = zip(lengths, places(lengths), strict=False)
+    return [block.array((length,), np.dtype(np.uint8), at) for length, at in begin]
 
 
 # -------------------- kernels

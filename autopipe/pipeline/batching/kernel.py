@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
-from autopipe.pipeline.batching.cache import MemoryCache, read_only
+from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
+from autopipe.pipeline.batching.cache import MemoryCache, Slot, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
 from autopipe.pipeline.batching.rows import RowsAtOnce
 from autopipe.pipeline.batching.trace import Trace
@@ -52,6 +52,8 @@ class BadSample:
 
 class Kernel:
     """Makes samples by a recipe and writes them into batches."""
+
+    lost = 0  # processes: a thread does not die alone
 
     def __init__(self, recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0) -> None:
         """Have `readers` threads read what `begin` names, until `close`. Raise LoaderError if they cannot start."""
@@ -100,6 +102,9 @@ class Kernel:
 
     def close(self) -> None:
         self.undo.close()
+
+    def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+        return self.fill(epoch, indices, slot.arrays(len(indices)))
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced. The
@@ -211,8 +216,6 @@ def _copy(made: Any, out: NDArray[Any]) -> None:
 
 
 # -------------------- bad samples
-# tf.data loses the original error: it raises its own, with a text. The kernel then makes the batch once more to name op
-# and sample.
 
 
 _TOLERATED_SHARE = 0.01  # of an epoch's samples, which may be bad
@@ -259,16 +262,6 @@ class BadSampleLedger:
                 f"more than the {self._tolerated} (1 %) that are skipped; the last: {bad[-1].message}",
                 hint="`ap.verify_files(workload).bad` lists all." if self._unwritten else f"They are in {self._path}.",
             )
-
-
-def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:
-    """Return the error, with its cause, that the kernel raises on a batch, or None."""
-    indices = job.order.epoch(epoch)[batch * job.order.batch_size :][: job.order.batch_size]
-    try:
-        Kernel(job.recipe).fill(epoch, indices, job.recipe.spec.empty(len(indices)))
-    except AutopipeError as error:
-        return error
-    return None
 
 
 def refuse_skipping(job: LoadJob, kind: str) -> None:

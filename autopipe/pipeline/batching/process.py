@@ -276,7 +276,7 @@ class WorkerProcess:
         """Start the process without waiting for it. `readers` of its threads read ahead."""
         self.lost = 0  # processes that died so far, and were replaced
         self._readers, self._nursery = readers, nursery
-        self._lock = threading.Lock()  # between a restart and `stop`
+        self._lock = threading.Lock()  # between a restart and `close`
         self._stopped = False
         self._start()
 
@@ -286,7 +286,7 @@ class WorkerProcess:
     def forget(self, indices: NDArray[np.int64]) -> None:
         self._tell("forget", indices)
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
+    def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
         """Have a batch filled. A worker that dies is replaced and the batch made anew. Raise WorkerDiedError if it died
         three times on this batch, or the AutopipeError of the worker, with its traceback as the cause.
         """
@@ -305,7 +305,7 @@ class WorkerProcess:
             hint=_advice(endings[0]),
         )
 
-    def stop(self) -> None:
+    def close(self) -> None:
         with self._lock:
             if not self._stopped:
                 self._stopped = True
@@ -327,17 +327,17 @@ class WorkerProcess:
                 hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
             ) from error
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
-        self._dataset: SharedBlock | None = None  # that the process has
+        self._dataset: tuple[SharedBlock, list[int]] | None = None  # that the process has
 
     def _tell(self, what: str, indices: NDArray[np.int64]) -> None:
         with contextlib.suppress(OSError):  # it has died, which the next batch finds out
             send(self._socket, pickle.dumps((what, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
-        dataset = None if self._nursery.indexed is None else self._nursery.indexed.block  # as it is in this epoch
+        dataset = None if self._nursery.indexed is None else self._nursery.indexed.packed  # as it is in this epoch
         if dataset is not None and dataset is not self._dataset:
-            send(self._socket, pickle.dumps(("dataset", dataset.size)), [dataset.descriptor])
-            self._dataset = dataset
+            block, lengths = self._dataset = dataset
+            send(self._socket, pickle.dumps(("dataset", lengths)), [block.descriptor])
         gone = [number for number, reference in self._mapped.items() if reference() is None]
         for number in gone:
             del self._mapped[number]

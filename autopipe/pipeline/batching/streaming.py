@@ -39,7 +39,7 @@ Filled = tuple[Slot, int, list[BadSample] | Batch, BaseException | None]
 
 
 class Filler(Protocol):
-    """Fills slots, one at a time, for one worker."""
+    """Fills slots, one at a time, for one worker: the kernel in the worker's own thread, or what asks a process."""
 
     lost: int
     """How many processes have died in doing so, and were replaced."""
@@ -50,25 +50,11 @@ class Filler(Protocol):
     def forget(self, indices: NDArray[np.int64]) -> None:
         """Drop the preparation of a batch that is no longer wanted."""
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
+    def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
         """Write samples into the slot, and return those that were replaced; or return a batch of another shape."""
 
-    def stop(self) -> None:
-        """Give up at once, also in the middle of `fill`, which may then raise anything."""
-
-
-class ThreadFiller:
-    """Fills slots in the worker's own thread, by a kernel of this process."""
-
-    lost = 0  # threads do not die alone
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self.begin, self.forget = kernel.begin, kernel.forget
-        self.stop = kernel.close  # a worker's thread ends by itself after the batch that it is at
-
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
-        return self._kernel.fill(epoch, indices, slot.layout.arrays(slot.block, len(indices)))
+    def close(self) -> None:
+        """Give up at once, also in the middle of `fill_slot`, which may then raise anything."""
 
 
 class StreamingConfig(LoaderConfig):
@@ -285,7 +271,7 @@ class Worker:
         failure: BaseException | None = None
         while rows > 0:  # if one of several batches fails, those before it are made all the same
             try:
-                bad = self.filler.fill(slot, task.epoch, task.indices[:rows])
+                bad = self.filler.fill_slot(slot, task.epoch, task.indices[:rows])
             except BaseException as error:  # noqa: BLE001  # a thread must not die in silence: the consumer gets it
                 failure = failure or worker_failure(error)
                 size = slot.layout.rows // self.at_a_time
@@ -310,7 +296,7 @@ def _shut_down(
     stream.close()
     with ExitStack() as stack:  # all of them, also if Ctrl-C comes in one
         for filler in fillers:
-            stack.callback(filler.stop)
+            stack.callback(filler.close)
     patience = time.monotonic() + _PATIENCE_SECONDS
     for thread in threads:
         if thread.is_alive():

@@ -33,6 +33,7 @@ from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.workload.sample import Batch, SampleSpec, leaves, mapped, triple
 
 DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
+_Passes = Callable[[], Iterator[tuple[Any, ...]]]  # begins one
 
 
 class Fault:
@@ -343,8 +344,8 @@ def dataset(loader: Loader, first_epoch: int = 0) -> Any:
     The loader is closed when nothing refers to the dataset any more, or when the process ends. Ops that the loader
     leaves to the device run on the host.
     """
-    epochs = _Epochs(loader, first_epoch)
-    made = _tensorflow(epochs) if keras.backend.backend() == "tensorflow" else _Batches(epochs)
+    begin = functools.partial(_passed, loader, [first_epoch])
+    made = (_tensorflow if keras.backend.backend() == "tensorflow" else _Batches)(loader, begin)
     weakref.finalize(made, loader.close)
     return made
 
@@ -354,37 +355,28 @@ def channels() -> Channels:
     return "first" if keras.config.image_data_format() == "channels_first" else "last"
 
 
-@dataclasses.dataclass(eq=False)
-class _Epochs:
-    """Calls give the passes, one at a time. A framework may still hold an abandoned pass."""
-
-    loader: Loader
-    next: int
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __call__(self) -> Iterator[tuple[Any, ...]]:
-        processes.keep_again()  # which a dataset of a generator changes
-        epoch, batches = self.next, self.loader.batches(self.next)
-        try:
-            for taken, batch in enumerate(batches, start=1):
-                if taken == len(self):
-                    self.next = epoch + 1
-                finished = self.loader.spec.packed(self.loader.finish.batch(batch))
-                yield tuple(part for part in finished if part is not None)
-                del batch  # the consumer may be done with it: do not hold it while waiting for the next
-        finally:
-            end(batches)
+def _passed(loader: Loader, following: list[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield the batches of the one epoch in `following`, and put the next one there; not if the pass is abandoned."""
+    processes.keep_again()  # which a dataset of a generator changes
+    epoch, batches = following[0], loader.batches(following[0])
+    try:
+        for taken, batch in enumerate(batches, start=1):
+            if taken == len(loader):
+                following[0] = epoch + 1
+            finished = loader.spec.packed(loader.finish.batch(batch))
+            yield tuple(part for part in finished if part is not None)
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
+    finally:
+        end(batches)
 
 
-def _tensorflow(epochs: _Epochs) -> Any:
+def _tensorflow(loader: Loader, begin: _Passes) -> Any:
     import tensorflow as tf
 
-    parts = [slot for slot in models.finished_batch(epochs.loader) if slot is not None]
+    parts = [slot for slot in models.finished_batch(loader) if slot is not None]
     signature = tuple(mapped(lambda part: tf.TensorSpec((None, *part.shape[1:]), part.dtype), slot) for slot in parts)
-    made = tf.data.Dataset.from_generator(epochs, output_signature=signature)
-    made = made.apply(tf.data.experimental.assert_cardinality(len(epochs))).prefetch(1)
+    made = tf.data.Dataset.from_generator(begin, output_signature=signature)
+    made = made.apply(tf.data.experimental.assert_cardinality(len(loader))).prefetch(1)
     options = tf.data.Options()
     options.autotune.enabled = False  # a short queue: the loader has its own
     # A thread of its own waits for the loader: with one core, TensorFlow has one thread for all others, and a loader
@@ -396,35 +388,35 @@ def _tensorflow(epochs: _Epochs) -> Any:
 class _Batches(keras.utils.PyDataset):
     """Hands out the next batch for any number: `fit` shuffles the numbers."""
 
-    def __init__(self, epochs: _Epochs) -> None:
+    def __init__(self, loader: Loader, begin: _Passes) -> None:
         super().__init__(workers=1, use_multiprocessing=False)  # one is none: batches are made by the loader's workers
-        self._epochs = epochs
+        self._loader, self._begin = loader, begin
         self._pass: Iterator[tuple[Any, ...]] = iter(())
         self._taken = 0  # since Keras began an epoch; several of its epochs may be parts of one pass
         self._begins = False
 
     def __len__(self) -> int:
-        return len(self._epochs)
+        return len(self._loader)
 
     @property
     def num_batches(self) -> int:
         """Batches of a pass. Keras asks before each, and before no other batch."""
         self._begins = not self._taken
-        return len(self._epochs)
+        return len(self._loader)
 
     def on_epoch_begin(self) -> None:
         """Note that a pass may begin with the next batch."""
         self._taken = 0
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        yield from self._epochs()  # the loader stays open as long as this refers to `self`
+        yield from self._begin()  # the loader stays open as long as this refers to `self`
 
     def __getitem__(self, number: int) -> tuple[Any, ...]:
         if self._begins:
-            self._pass, self._begins = self._epochs(), False
+            self._pass, self._begins = self._begin(), False
         batch = next(self._pass, None)
         if batch is None:
-            self._pass = self._epochs()
+            self._pass = self._begin()
             batch = next(self._pass)
         self._taken += 1
         return batch

@@ -50,5 +50,5 @@ class Processes(StreamingConfig):
         each, more = divmod(self.read_ahead, self.workers)  # threads that read ahead; one without any reads for itself
         for number in range(self.workers):
             fillers.append(WorkerProcess(nursery, each + (number < more)))
-            undo.callback(fillers[-1].stop)
+            undo.callback(fillers[-1].close)
         return kernel, fillers

@@ -27,7 +27,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.stream import starting
-from autopipe.pipeline.batching.streaming import StreamingLoader, ThreadFiller, require_memory
+from autopipe.pipeline.batching.streaming import StreamingLoader, require_memory
 from autopipe.pipeline.config import LOADERS, LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe, WorkloadLoader, closed
 from autopipe.workload.op import Places, Plan, Step
@@ -97,7 +97,7 @@ class Resident(LoaderConfig):
             cache.note([index for index in range(len(recipe.source)) if index not in replaced])
             kernel, queue_size = Kernel(recipe, cache), job.setup.queue_size(_QUEUE_SIZE)
             kernel.undo.enter_context(processes.library_threads())
-            return StreamingLoader(job, [ThreadFiller(kernel)] * self.workers, queue_size, kernel=kernel)
+            return StreamingLoader(job, [kernel] * self.workers, queue_size, kernel=kernel)
         loader.fill_seconds = time.monotonic() - began
         return loader
 

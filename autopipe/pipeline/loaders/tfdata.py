@@ -7,7 +7,6 @@ range of batches as its argument, so that nothing grows from epoch to epoch. Ten
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import threading
@@ -25,7 +24,7 @@ from autopipe.errors import AutopipeError, LoaderError
 from autopipe.hardware import machine, processes
 from autopipe.pipeline.batching import readahead
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SlotPool
-from autopipe.pipeline.batching.kernel import Kernel, failure_of, refuse_skipping
+from autopipe.pipeline.batching.kernel import Kernel, refuse_skipping
 from autopipe.pipeline.batching.streaming import require_memory
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, closed
@@ -86,7 +85,7 @@ class TfData(LoaderConfig):
         with contextlib.ExitStack() as undo:
             undo.callback(kernel.close)
             kernel.undo.enter_context(processes.library_threads())
-            work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
+            work = _Work(job, kernel, slots=held + 7, begun=ahead + self._calls + 2)
             with processes.uninterrupted(processes.CTRL_C):
                 graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
             loader = _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
@@ -114,16 +113,15 @@ class TfData(LoaderConfig):
 class _Work:
     """The Python functions of the graph. TensorFlow keeps them for ever; `close` releases all that they hold."""
 
-    def __init__(self, job: LoadJob, kernel: Kernel, *, remember: int, begun: int) -> None:
-        pool = SlotPool(RowLayout(job.recipe.spec, job.order.batch_size), keep=remember)
+    def __init__(self, job: LoadJob, kernel: Kernel, *, slots: int, begun: int) -> None:
+        pool = SlotPool(RowLayout(job.recipe.spec, job.order.batch_size), keep=slots)
         self._held: tuple[LoadJob, Kernel, SlotPool] | None = (job, kernel, pool)
         self._orders: dict[int, NDArray[np.int64]] = {}  # of the last two epochs: batches are made side by side
         self._lock = threading.Lock()
         self._running = self._made = 0  # calls under way, and calls in all
         self._begun: dict[int, NDArray[np.int64]] = {}
         self._most_begun = begun
-        # The (epoch, batch) asked for last.
-        self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
+        self.failed: dict[int, AutopipeError] = {}  # by a batch's number; tf.data raises its own error
 
     def close(self) -> None:
         """Release all, and wait until tf.data calls no more: a call that outlives the interpreter keeps the process
@@ -132,6 +130,7 @@ class _Work:
         if self._held is not None:
             self._held[1].close()
         self._held = None
+        self.failed.clear()
         seen, deadline = -1, time.monotonic() + _SETTLING_SECONDS
         while (self._running or seen != self._made) and time.monotonic() < deadline:
             seen = self._made
@@ -165,11 +164,14 @@ class _Work:
         """Return a batch in memory that TensorFlow takes without a copy."""
         with self._call() as (job, kernel, pool):
             epoch, indices = self._batch(job, int(number))
-            self.requested.append((epoch, int(number) % job.order.batches))
             with self._lock:
                 self._begun.pop(int(number), None)
             batch = pool.lend(pool.acquire(), len(indices))
-            kernel.fill(epoch, indices, batch)
+            try:
+                kernel.fill(epoch, indices, batch)
+            except AutopipeError as error:
+                self.failed[int(number)] = error
+                raise
             return [part for part in batch if part is not None]
 
     def _batch(self, job: LoadJob, number: int) -> tuple[int, NDArray[np.int64]]:
@@ -258,12 +260,13 @@ class _TfDataLoader(WorkloadLoader):
         import tensorflow as tf
 
         graph, element_spec = self._open_graph()
+        self._work.failed.clear()
         places = (epoch * len(self) + start, (epoch + epochs) * len(self))
         return tf.data.experimental.from_variant(graph(*(tf.constant(at, tf.int64) for at in places)), element_spec)
 
     def diagnose(self, error: Exception) -> AutopipeError | None:
-        failures = (failure_of(self._job, *place) for place in list(self._work.requested))
-        return next((failure for failure in failures if failure is not None), None)
+        failed = self._work.failed
+        return failed[min(failed)] if failed else None
 
     def close(self) -> None:
         if self._owner.is_here:
@@ -284,7 +287,7 @@ class _TfDataLoader(WorkloadLoader):
             message = error.message
         self._open_graph()  # a loader that was closed meanwhile has no failure to look for
         # Out here, so that the failure does not hold TensorFlow's error, which is part of a cycle.
-        raise failure_of(self._job, epoch, batch) or LoaderError(
+        raise self._work.failed.get(epoch * len(self) + batch) or LoaderError(
             f"tf.data could not make batch {batch} of epoch {epoch}: {message}"
         )
 

@@ -14,7 +14,7 @@ from autopipe.hardware import processes
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.indexed import kernel_of
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.streaming import Filler, StreamingConfig, ThreadFiller
+from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
 from autopipe.pipeline.loader import LoadJob
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.sample import Source
@@ -44,4 +44,4 @@ class Threads(StreamingConfig):
         kernel = kernel_of(job.recipe, cache, self.read_ahead)
         undo.callback(kernel.close)
         kernel.undo.enter_context(processes.library_threads())
-        return kernel, [ThreadFiller(kernel)] * self.workers
+        return kernel, [kernel] * self.workers

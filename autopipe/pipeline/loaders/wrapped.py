@@ -143,7 +143,7 @@ def _forked(job: LoadJob, source: Indexed, environment: Mapping[str, str]) -> Lo
         nursery = Nursery(job.recipe, None, environment=environment)
         undo.callback(nursery.close)
         worker = WorkerProcess(nursery)
-        undo.callback(worker.stop)
+        undo.callback(worker.close)
         loader = _ForkedLoader(job, [worker], _FROM_KERAS)
         # Its workers and its queue give as many without a pause.
         loader.batches_at_once = min(len(loader), source.dataset.workers + source.dataset.max_queue_size)

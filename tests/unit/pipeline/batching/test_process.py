@@ -118,9 +118,9 @@ def test_a_dead_worker_with_a_living_child_is_replaced(
     worker = WorkerProcess(Nursery(recipe, None))
     with ThreadPoolExecutor(1) as pool:
         try:
-            assert pool.submit(worker.fill, slot, 0, np.arange(4)).result(30) == []
+            assert pool.submit(worker.fill_slot, slot, 0, np.arange(4)).result(30) == []
         finally:
-            worker.stop()
+            worker.close()
     x, y = slot.layout.arrays(slot.block)
     assert (x[:, 0].tolist(), y.tolist()) == ([0, 1, 2, 3], [0, 1, 2, 3])
     assert worker.lost == 1

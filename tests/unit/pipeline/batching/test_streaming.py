@@ -35,7 +35,7 @@ class Leaves:
     begun = 0
     lost = 0
 
-    def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
+    def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         self.begun -= 1
         return []
 
@@ -45,7 +45,7 @@ class Leaves:
     def forget(self, indices: NDArray[np.int64]) -> None:
         self.begun -= 1
 
-    def stop(self) -> None:
+    def close(self) -> None:
         pass
 
 
