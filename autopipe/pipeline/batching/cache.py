@@ -285,20 +285,13 @@ _SPARE, _SPARE_BYTES = 1.05, 1 << 22  # for samples that are larger than those b
 
 
 class MemoryCache:
-    """Room for some of `count` samples. Memory is taken as samples arrive."""
+    """Room for the samples that a recipe keeps. Memory is taken as samples arrive."""
 
-    def __init__(
-        self,
-        spec: SampleSpec,
-        count: int,
-        fraction: float = 1.0,
-        block: SharedBlock | None = None,
-        *,
-        sample_bytes: float = 0.0,
-    ) -> None:
-        """Keep a fraction, above 0 to 1; those of several shapes have `sample_bytes`. `block`: a worker's."""
-        self._kept = rows = max(1, int(count * fraction))
-        self.room = _room(spec, rows, sample_bytes)
+    def __init__(self, recipe: Recipe, block: SharedBlock | None = None) -> None:
+        """Map the owner's `block` in a worker process."""
+        count = len(recipe.kept_source)
+        self.room, rows = _room(recipe)
+        self._kept = rows
         # What worker processes map; its descriptor is passed to them.
         self.block = SharedBlock(self.room.size + rows) if block is None else block
         self.room.open(self.block)
@@ -315,22 +308,18 @@ class MemoryCache:
 
     @classmethod
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
-        if recipe.cached == 0:
-            return None
-        count, each = len(recipe.kept_source), recipe.kept_bytes
-        return cls(recipe.fixed_spec, count, recipe.cached, block, sample_bytes=each)
+        return None if recipe.cached == 0 else cls(recipe, block)
 
     @classmethod
     def shared(cls, job: LoadJob) -> MemoryCache | None:
         """Return the cache of a job, which may be that of another loader of the workload; None if it has none."""
-        if job.recipe.cached == 0:
-            return None
-        return job.shared.get(_key(job.recipe), lambda: MemoryCache.of(job.recipe))
+        recipe = job.recipe
+        return None if recipe.cached == 0 else job.shared.get(_key(recipe), lambda: MemoryCache(recipe))
 
     @staticmethod
     def bytes_to_come(job: LoadJob) -> int:
         """Return the bytes that the cache of a job has yet to take until it is full; 0 if it has none."""
-        found: MemoryCache | None = job.shared.made.get(_key(job.recipe)) if job.recipe.cached > 0 else None
+        found: MemoryCache | None = job.shared.made.get(_key(job.recipe))
         return MemoryCache.bytes_needed(job.recipe) if found is None else found._to_come()
 
     @staticmethod
@@ -338,8 +327,8 @@ class MemoryCache:
         """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
         if recipe.cached == 0:
             return 0
-        rows = max(1, int(len(recipe.kept_source) * recipe.cached))
-        return _room(recipe.fixed_spec, rows, recipe.kept_bytes).size + rows
+        room, rows = _room(recipe)
+        return room.size + rows
 
     @staticmethod
     def unfilled_bytes() -> int:
@@ -433,8 +422,9 @@ def _key(recipe: Recipe) -> tuple[object, ...]:
     return "cache", id(recipe.kept_source), recipe.fixed_spec, recipe.fixed_steps, recipe.cached, recipe.kept_bytes
 
 
-def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | Heap:
-    return (_Rows if spec.is_fixed else Heap)(spec, rows, sample_bytes)
+def _room(recipe: Recipe) -> tuple[_Rows | Heap, int]:
+    rows = max(1, int(len(recipe.kept_source) * recipe.cached))
+    return (_Rows if recipe.fixed_spec.is_fixed else Heap)(recipe.fixed_spec, rows, recipe.kept_bytes), rows
 
 
 def read_only(sample: Sample) -> Sample:

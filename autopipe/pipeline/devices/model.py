@@ -310,7 +310,6 @@ class StepModel(keras.Model):
     """Batches stay NumPy arrays on the host: the step places them."""
 
     def __init__(self, step: OwnStep) -> None:
-        """Compile at once."""
         super().__init__()
         self.stands_for = step
         self.built = True

@@ -57,8 +57,9 @@ VARIED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8")), Field(Field
 )
 def test_samples_of_any_shape_come_out_as_they_went_in(shapes: list[tuple[tuple[int, ...], bytes]]) -> None:
     made = [(np.arange(math.prod(shape), dtype=np.uint8).reshape(shape), data) for shape, data in shapes]
-    first = MemoryCache(VARIED, len(made), sample_bytes=9**4 + 99)
-    second = MemoryCache(VARIED, len(made), block=first.block, sample_bytes=9**4 + 99)
+    whole = recipe(len(made), 1.0, VARIED, 9**4 + 99)
+    first = MemoryCache(whole)
+    second = MemoryCache(whole, first.block)
     for index, sample in enumerate(made):
         (first, second)[index % 2].put(index, *sample)
     for index, (x, y) in enumerate(made):
@@ -70,7 +71,7 @@ def test_samples_of_any_shape_come_out_as_they_went_in(shapes: list[tuple[tuple[
 
 def test_samples_for_which_no_room_is_left_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_SPARE_BYTES", 0)
-    kept = MemoryCache(VARIED, 9, sample_bytes=1000)
+    kept = MemoryCache(recipe(9, 1.0, VARIED, 1000))
     for index in range(9):
         kept.put(index, np.full((1000 + 300 * index,), index, np.uint8), b"")
     found = {index: int(known(kept.get(index))[0][0]) for index in range(9) if kept.holds(index)}
@@ -89,14 +90,17 @@ def test_samples_for_which_no_room_is_left_are_not_kept(monkeypatch: pytest.Monk
     ],
 )
 def test_samples_of_another_kind_than_the_first_are_not_kept(spec: SampleSpec, sample: Any) -> None:
-    kept = MemoryCache(spec, 2, sample_bytes=100)
+    kept = MemoryCache(recipe(2, 1.0, spec, 100))
     kept.put(1, *sample)
     assert kept.get(1) is None
 
 
-def recipe(count: int, cached: float) -> Recipe:
-    data, spec = ap.Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64)), SampleSpec(IMAGE, LABEL)
-    return Recipe(source=data, fixed_spec=spec, spec=spec, cached=cached)
+BOTH = SampleSpec(IMAGE, LABEL)
+
+
+def recipe(count: int, cached: float, spec: SampleSpec = BOTH, sample_bytes: float = 0.0) -> Recipe:
+    data = ap.Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
+    return Recipe(source=data, fixed_spec=spec, spec=spec, cached=cached, kept_bytes=sample_bytes)
 
 
 def test_a_part_of_the_samples_is_kept_for_every_worker_and_takes_that_much_memory() -> None:
@@ -115,9 +119,10 @@ def test_a_part_of_the_samples_is_kept_for_every_worker_and_takes_that_much_memo
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_is_kept_can_only_be_read(shared: bool) -> None:
     target = Field(FieldKind.MASK, (2, 2), np.dtype("uint8"))
-    cache = MemoryCache(SampleSpec(IMAGE, target), 2)
+    whole = recipe(2, 1.0, SampleSpec(IMAGE, target))
+    cache = MemoryCache(whole)
     cache.put(1, np.full((2, 2, 3), 9, np.uint8), np.full((2, 2), 5, np.uint8))
-    sample = known((MemoryCache(SampleSpec(IMAGE, target), 2, block=cache.block) if shared else cache).get(1))
+    sample = known((MemoryCache(whole, cache.block) if shared else cache).get(1))
     for part, value in zip(sample, (9, 5), strict=True):
         with pytest.raises(ValueError, match="read-only"):
             part += 1
