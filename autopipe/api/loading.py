@@ -93,28 +93,25 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
     if is_known():
         return
-    kind = digests.digest(digests.canonical(here))[:8]
-    waits_seconds = max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
-    try:
-        with filelock.FileLock(path.with_name(f".{path.name}.{kind}.lock"), timeout=waits_seconds):
-            if not is_known():  # by now
-                _retune(path, workload, seconds, allow_outside=allow_outside)
-    except (AutopipeError, OSError) as error:  # a lock that is never released is an OSError, too
-        said = f"This machine has no profile in `{path}`, and a retune failed: {error}"
-        warnings.warn(said, ProfileWarning, stacklevel=3)
-
-
-def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
     from autopipe.api import tuning
     from autopipe.search import searching
     from autopipe.search.result import nothing_measured
     from autopipe.search.settings import Settings
 
-    stored = files.stored(path, workload=workload, allow_outside=allow_outside)
-    settings = Settings(trials=tuning.TRIALS, budget_seconds=seconds)
-    done = tuning.rerun(stored, settings, searching.Watcher(), given=["budget_seconds"])
-    if done.profile is None and done.result is not None:
-        raise nothing_measured(done.result)
+    kind = digests.digest(digests.canonical(here))[:8]
+    waits_seconds = max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
+    try:
+        with filelock.FileLock(path.with_name(f".{path.name}.{kind}.lock"), timeout=waits_seconds):
+            if is_known():  # by now
+                return
+            stored = files.stored(path, workload=workload, allow_outside=allow_outside)
+            settings = Settings(trials=tuning.TRIALS, budget_seconds=seconds)
+            done = tuning.rerun(stored, settings, searching.Watcher(), given=["budget_seconds"])
+            if done.profile is None and done.result is not None:
+                raise nothing_measured(done.result)
+    except (AutopipeError, OSError) as error:  # a lock that is never released is an OSError, too
+        said = f"This machine has no profile in `{path}`, and a retune failed: {error}"
+        warnings.warn(said, ProfileWarning, stacklevel=3)
 
 
 # -------------------- report
@@ -130,9 +127,7 @@ class Report:
     document: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str] = NAME) -> Path:
-        """Write it, and its figures beside it as JSON; return its path. Raise ArtifactError if a file cannot be
-        written.
-        """
+        """Write it, and its figures beside it as JSON; return its path. Raise ArtifactError if that fails."""
         file = Path(path)
         file = file / NAME if file.is_dir() else file
         figures = file.with_suffix(".json")

@@ -113,9 +113,9 @@ def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> P
     if tune is None:
         hint = 'Pass ap.PipelineConfig(loader=ap.Threads(workers=4)), or tune="live", which finds one.'
         raise ConfigError("`config` is missing: it says how the workload is fed.", hint=hint)
-    from autopipe.search import quick_look
+    from autopipe.search import race
 
-    return quick_look.first_config(workload)
+    return race.first_config(workload)
 
 
 # -------------------- a loop of its own: it owns the dataset, so nothing of an epoch is made before it begins, none of

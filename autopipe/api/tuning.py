@@ -123,9 +123,7 @@ def run(
     named: schema.Reference | None = None,
     folder: Path | None = None,
 ) -> tuple[SearchResult, factory.Tuned | None]:
-    """Run a tune, and return the result of the search and the tuned pipeline. `named` is the source of a workload
-    object that a command made; `folder` is for converted samples. Raises WorkloadError and TrialError as `tune`.
-    """
+    """Run a tune. `named` is the source of a workload that a command made; `folder` is for converted samples."""
     if settings.began is None:  # importing the workload is part of it
         settings = dataclasses.replace(settings, began=settings.clock())
     searching.refuse_in_trial()
@@ -255,9 +253,8 @@ def rerun(
     began = settings.clock() if settings.began is None else settings.began
     searching.refuse_in_trial()
     there = machine.detect()
-    mode, simulate = TRAINING
-    asked = settings.mode if "mode" in given else mode, settings.simulate if "simulate" in given else simulate
-    settings = retune_settings(_nearest(stored, there, asked).request, settings, given, stored.path.parent)
+    told = settings.mode if "mode" in given else TRAINING[0], settings.simulate if "simulate" in given else None
+    settings = retune_settings(_nearest(stored, there, told).request, settings, given, stored.path.parent)
     asked = settings.mode, settings.simulate
     if when.always and not when.dry_run:
         _require_writable(stored.path.parent)
@@ -287,7 +284,9 @@ def rerun(
         if when.dry_run:
             return Retuned(checked=checked, would=True)
         if checked is not None and checked.holds:
-            return Retuned(checked=checked, profile=_renewed(stored, former, here), kept=True)
+            now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+            renewed = former.model_copy(update={"hardware": here, "measured_at": now})
+            return Retuned(checked=checked, profile=_written(stored, renewed), kept=True)
         _require_writable(stored.path.parent)
         if checked is not None and checked.rows:  # it has measured
             watcher.on_trial(Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
@@ -341,11 +340,6 @@ def _nearest(stored: Stored, there: machine.Machine, asked: asking.Asked) -> sch
 def _asks_for_more(before: asking.Request, settings: Settings) -> bool:
     limits = {"trials": before.trials, "budget_seconds": before.budget_seconds}
     return asking.request_of(settings, retune=True).model_copy(update=limits) != before
-
-
-def _renewed(stored: Stored, former: schema.Profile, here: Hardware) -> schema.Profile:
-    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-    return _written(stored, former.model_copy(update={"hardware": here, "measured_at": now}))
 
 
 def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:

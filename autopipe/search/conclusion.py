@@ -51,9 +51,9 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
     """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, stop, proved)
-    ceiling = None if best is None or workload.reads_alone else _ceiling(session, best, proved)
-    if best is None and session.ceilings and not workload.reads_alone:
-        ceiling = session.ceilings[0]
+    ceiling = None
+    if not workload.reads_alone:
+        ceiling = next(iter(session.ceilings), None) if best is None else _ceiling(session, best, proved)
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
     paid = [] if proved is None else [_of_what_is_paid_once(proved, proved.winner, key) for key in proved.scores]
@@ -275,7 +275,7 @@ def _contests(session: Session, best: Point, proved: Confirmation) -> tuple[Cont
 
 
 def _is_enough(session: Session, contests: Sequence[Contest], proved: Confirmation) -> bool:
-    """True if a confirmation run had enough rounds for a proof, against those that the winner is compared with."""
+    """True if a confirmation run had enough rounds for a proof."""
     baselines = [each for each in contests if each.baseline is not None]
     rivals = [each for each in baselines if each.key in session.required] or baselines
     rounds = [each.pairs for each in rivals] or [len(proved.rounds[proved.winner])]
@@ -284,11 +284,11 @@ def _is_enough(session: Session, contests: Sequence[Contest], proved: Confirmati
 
 def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> float:
     """Return the ratio of two configurations' rates over that of their scores, in the blocks in which both ran."""
-
-    def parts(key: str) -> dict[int, float]:
-        return {block: proved.rounds[key][block] / score for block, score in proved.scores.get(key, {}).items()}
-
-    found = ratios(parts(first), parts(second))
+    mine, others = (
+        {block: proved.rounds[key][block] / score for block, score in proved.scores.get(key, {}).items()}
+        for key in (first, second)
+    )
+    found = ratios(mine, others)
     return geometric_mean(found) if found else 1.0
 
 
@@ -318,13 +318,8 @@ def _ways(session: Session) -> tuple[Way, ...]:
     best: dict[str, Way] = {}
     ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
     for point in sorted(ours, key=lambda point: -point.estimate.value):
-        config = point.config
-        way = Way(
-            config=config.model_dump(mode="json"),
-            images_per_second=point.estimate.value,
-            once_seconds=session.once_seconds(config, point.measurements),
-        )
-        best.setdefault(config.keep, way)
+        profile = _cost_profile(session, point)
+        best.setdefault(point.config.keep, Way(config=point.config.model_dump(mode="json"), **dict(profile)))
     return tuple(best.values())
 
 

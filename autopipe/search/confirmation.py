@@ -111,12 +111,10 @@ def worth_having(pooled: Pooled) -> float:
 
 
 def as_good(pooled: Pooled, best: str, key: str) -> bool:
-    """True if there is no significant difference and, at 90 %, the other is behind by what does not matter: the
-    repeatability limit, at most 2 %.
-    """
+    """True if there is no significant difference and, at 90 %, the other is behind by what does not matter."""
     behind, spread = pooled.ahead(best, key)
     surely = behind + normal_point(0.2) * spread  # 10 % on one side
-    return behind <= normal_point(0.05) * spread and surely <= min(repeatability(pooled), 1 - stats.EQUAL)
+    return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
 
 
 def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:
@@ -204,9 +202,7 @@ def estimate(rates: Collection[float], pooled: Pooled) -> Estimate:
 
 
 def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) -> Estimate | None:
-    """Return a configuration's share of the model alone, 0 to 1, by the blocks that have both, as what slows one slows
-    the other; None without any, or far above 1: then the model was disturbed.
-    """
+    """Return the share of the model alone, by blocks that have both; None without any, or far above 1: disturbed."""
     if not (shares := ratios(ran, alone)) or (found := estimate(shares, pooled)).value > OVERTAKEN:
         return None
     return found.mapped(lambda each: min(1.0, each))

@@ -5,14 +5,13 @@ waits for data. If it waits, the same race as a tune's (`autopipe.search.race`) 
 measure is the training: they run one at a time in windows by turns with the running one, and are judged in pairs, with
 one error probability shared over all looks. What is not faster is taken back, and so is what fails. The model's setup,
 the storage form and the transfers stay as they are, because they are compiled or built in. The rules come first;
-`LiveTuner` follows a training by them. `quick_look` has what the race needs to know.
+`LiveTuner` follows a training by them. `race` has what a look at the samples tells.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import enum
 import functools
 import logging
 import math
@@ -30,7 +29,7 @@ from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
-from autopipe.search.quick_look import Look, OfDataset, changeable
+from autopipe.search.race import Look, OfDataset, changeable
 from autopipe.search.result import MOST_CHANGES, WORTH, Change, Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
@@ -65,14 +64,6 @@ class Window:
         return self.batches / max(self.seconds, 1e-9)
 
 
-class Verdict(enum.Enum):
-    """Whether another configuration is faster."""
-
-    FASTER = enum.auto()
-    NOT_FASTER = enum.auto()
-    OPEN = enum.auto()
-
-
 def wait_share(windows: Iterable[Window]) -> float:
     """Return the share of the time in which the model waited for data, 0 to 1."""
     listed = list(windows)
@@ -85,24 +76,21 @@ def noise(windows: Sequence[Window]) -> float:
     return max(0.02, stdev(logs) if len(logs) >= FEWEST_PAIRS else 0.0)
 
 
-def judged(ratios: Sequence[float], noise: float) -> Verdict:
-    """Compare two configurations by pairs of adjacent windows: one decides if they are far apart, else 5 % are shared
-    out evenly among the looks.
+def judged(ratios: Sequence[float], noise: float) -> bool | None:
+    """Return whether another configuration is faster, by pairs of adjacent windows; None: that is open. One pair is
+    enough if they are far apart, else 5 % are shared out evenly among the looks.
     """
     if len(ratios) not in _LOOKS:
-        return Verdict.OPEN
+        return None
     logs = [math.log(ratio) for ratio in ratios]
-    if len(logs) == 1:
-        if abs(fmean(logs)) <= CLEAR * REPEATABILITY * noise:
-            return Verdict.OPEN
-        return Verdict.FASTER if fmean(logs) > 0 else Verdict.NOT_FASTER
     mean = fmean(logs)
+    if len(logs) == 1:
+        return None if abs(mean) <= CLEAR * REPEATABILITY * noise else mean > 0
     reach = student_t(len(logs) - 1, 0.05 / len(_LOOKS)) * stdev(logs) / math.sqrt(len(logs))
     if mean - reach > 0 and mean > _WORTH_KEEPING:
-        return Verdict.FASTER
+        return True
     expected = mean + reach if len(logs) < 6 else mean  # six are enough for what does not seem to be faster
-    is_over = expected < _WORTH_KEEPING or len(logs) == _LOOKS[-1]
-    return Verdict.NOT_FASTER if is_over else Verdict.OPEN
+    return False if expected < _WORTH_KEEPING or len(logs) == _LOOKS[-1] else None
 
 
 # -------------------- what may be lost, and whether to look again
@@ -325,8 +313,8 @@ class LiveTuner:
         loader, mine, ratios = self.loader, self.loader.loader, list[float]()
         fills = candidate.kept.in_memory and candidate.keep != self.config.keep
         spread_of = noise(self._windows)
-        verdict, ours = Verdict.OPEN, [self._windows[-1]]
-        while verdict is Verdict.OPEN:
+        is_faster, ours = None, [self._windows[-1]]
+        while is_faster is None:
             # ours, theirs; theirs, ours; ours, theirs; ...: two windows of one follow each other
             theirs = yield from self._of(other)
             if theirs is not None and not theirs.cut and not ours:
@@ -337,14 +325,13 @@ class LiveTuner:
             ratios.append(theirs.rate / ours.pop().rate)
             if theirs.cut:
                 break
-            verdict = judged(ratios, spread_of)
+            is_faster = judged(ratios, spread_of)
             if fills:  # it may cost 5 % and noise, as the next epochs gain by it
-                is_cheap = math.log(ratios[0] / 0.95) > -REPEATABILITY * spread_of
-                verdict = Verdict.FASTER if is_cheap else Verdict.NOT_FASTER
-            if verdict is Verdict.OPEN and loader.loader is mine:
+                is_faster = math.log(ratios[0] / 0.95) > -REPEATABILITY * spread_of
+            if is_faster is None and loader.loader is mine:
                 yield from self._goes_on()
                 ours = self._windows[-1:]
-        yield from self._served_by(other if verdict is Verdict.FASTER else mine)
+        yield from self._served_by(other if is_faster else mine)
         if loader.loader is other:
             self._filled_after = self._ended + 2 if fills else self._filled_after  # all but the first few in this epoch
             self.config = candidate
@@ -436,12 +423,12 @@ class _Race:
         threading.Thread(target=self._run, args=(run,), name="autopipe-race", daemon=True).start()
 
     def _run(self, run: Callable[[_Race], None]) -> None:
+        ended = None
         try:
             run(self)
         except Exception as error:  # noqa: BLE001  # raised where the next question is waited for
-            self._asked.put(error)
-        else:
-            self._asked.put(None)
+            ended = error
+        self._asked.put(ended)
 
     def measured(self, config: PipelineConfig) -> float | None:
         """Return the images/s of a configuration in the training; None if it failed, or the race is over."""

@@ -92,9 +92,7 @@ _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; othe
 
 @dataclass(eq=False)
 class TrialMeasurer:
-    """Measures by trials in a child process. Each piece of foreign code has a process of its own. `close` ends those
-    processes; `runner` belongs to the caller.
-    """
+    """Measures by trials in a child process, and each piece of foreign code in one of its own, which `close` ends."""
 
     runner: TrialRunner
     description: Description  # of its workload
@@ -112,9 +110,8 @@ class TrialMeasurer:
 
     def __post_init__(self) -> None:
         description, settings = self.description, self.settings
-        usual: list[Baseline] = []
-        if description.wrapped is not None:
-            usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
+        wrapped = [] if description.wrapped is None else [description.wrapped.as_it_is]
+        usual = [Baseline(name="the dataset as it is", config=each) for each in wrapped]
         allowed = settings.limits.only.get("keep", ("memory",))
         # Of samples that are read once, or if the user allows no cache in memory, other people's is no rival.
         may_cache = settings.mode is Mode.TRAIN and any(Kept.of(str(each)).in_memory for each in allowed)
@@ -133,9 +130,7 @@ class TrialMeasurer:
         self._baselines = [*usual, *(each for each in self.rivals if each.config.key() not in known)]
 
     def baselines(self) -> Sequence[Baseline]:
-        """Return the baselines that the workload can run. Raises WorkloadError if the user's own pipeline does not run,
-        or trains on something else.
-        """
+        """Return the baselines that can run. Raises WorkloadError if the user's own cannot, or trains on other data."""
         if self.settings.baseline is not None:
             succeeded(self._runner_of(self.settings.baseline).start())
         against = self.description.against
@@ -262,28 +257,20 @@ class TrialMeasurer:
         return runner.measure(config, options)
 
 
-_IN_MEMORY = (module.CACHED, module.FIT)  # forms that keep samples there
-
-
 def _code(config: PipelineConfig) -> str:
     return str(config.loader.model_dump()["code"])
 
 
 def _of_code(code: str) -> PipelineConfig:
-    keep = "memory" if code in _IN_MEMORY else "none"
+    keep = "memory" if code in (module.CACHED, module.FIT) else "none"  # where these forms keep samples
     return PipelineConfig(loader=Foreign(code=code), keep=keep, finish="host", device_prefetch=0)
 
 
-_THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED)
-
-
 def succeeded(answer: T | TrialFailure) -> T:
-    """Return the answer of a required trial. Raises WorkloadError if the trial failed because of the workload, and
-    NothingMeasuredError if for another reason.
-    """
+    """Return the answer of a required trial. Raises WorkloadError if the workload failed, or NothingMeasuredError."""
     if not isinstance(answer, TrialFailure):
         return answer
-    if answer.kind in _THE_WORKLOADS:
+    if answer.kind in (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED):
         raise WorkloadError(answer.message, hint=answer.hint)
     lines = [line for line in answer.log_tail.splitlines() if "<frozen importlib" not in line][-15:]
     tail = "\n".join(["\n\nThe end of the log:", *lines]) if lines else ""

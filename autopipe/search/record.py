@@ -370,9 +370,7 @@ def fitting(space: Space, params: Mapping[str, SettingValue]) -> Params:
 
 
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
-    """Return the best configuration of every study of a workload, on any machine; the latest study's first. Raises
-    TrialError if the storage cannot be used.
-    """
+    """Return the best of every study of a workload, the latest first. Raises TrialError as `opened`."""
     if storage_url is None:
         return []
     with opened(storage_url) as kept:

@@ -121,8 +121,7 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
     return 1, "there is no accelerator"
 
 
-STARTING_SHARE = 0.25
-"""Of the budget: if a process takes longer to start, baselines start theirs one by one, and not side by side."""
+STARTING_SHARE = 0.25  # of the budget: if a process takes longer to start, baselines start one by one
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
 
@@ -154,9 +153,7 @@ class Watcher:
 
 
 def read_space(settings: Settings, found: Machine) -> spaces.OnMachine:
-    """Read and check the search space before a child is started, which takes seconds. Raises SpaceError if the space
-    cannot be read, or lacks values that the limits name.
-    """
+    """Read the search space before a child is started. Raises SpaceError, also if it lacks values of the limits."""
     gpus = settings.virtual_devices or len(found.gpus)
     known = {"cores": found.cpu.cores, "gpus": gpus}
     read = spaces.read(settings.space)
@@ -169,9 +166,7 @@ def read_space(settings: Settings, found: Machine) -> spaces.OnMachine:
 
 
 def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
-    """Return the queue of processes that measure on this machine. A search with a budget waits for twice as long at
-    most.
-    """
+    """Return the queue of processes that measure on this machine. A search waits for twice its budget at most."""
     patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
     return Queue(lambda who: on_event(Waiting(why=who, seconds=patience)), patience)
 
@@ -328,17 +323,13 @@ def runner_for(
 
 
 def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:
-    """Make a runner of foreign code, or of None: the workload. It goes on however much memory its process comes to
-    hold.
-    """
+    """Make a runner of foreign code, or of None: the workload. It goes on however much memory its process takes."""
     launch = dataclasses.replace(runner.launch, code=code)
     return TrialRunner(launch, on_event=runner.on_event, growth_bytes=sys.maxsize)
 
 
 def description(runner: TrialRunner) -> Description:
-    """Return the child's description of the workload. Raises WorkloadError if the workload cannot be imported or its
-    model cannot be built, and NothingMeasuredError if the child crashed, hung or took too much memory.
-    """
+    """Return the child's description of the workload. Raises as `succeeded`."""
     return succeeded(runner.describe())
 
 

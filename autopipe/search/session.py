@@ -255,9 +255,7 @@ class Session:
         return None if known is None else known.model_images_per_second.value
 
     def look_again(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone in a setup, and return this reading; the highest counts, as other load can only lower
-        it. Without `again`, one that a trial has made will do.
-        """
+        """Measure the model alone in a setup; the highest reading counts. Without `again`, that of a trial will do."""
         reading = self.timed(lambda: self.measurer.model_alone(setup, again=again))
         if reading is None:
             return None

@@ -191,9 +191,7 @@ _COMPUTED = re.compile(r"[*+/(]|\b(cores|gpus)\b")  # in what is no word for a l
 
 
 class ParameterSpec(pydantic.BaseModel):
-    """One parameter in a file: `choices`, or a `range` of whole numbers, and `when` it counts. A range goes from its
-    first bound to the largest of the others.
-    """
+    """One parameter in a file: `choices`, or a `range` from its first bound to the largest other; `when` it counts."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
@@ -357,9 +355,8 @@ def _check_value(
 
 
 def of_wrapped(parameters: Mapping[str, Sequence[SettingValue]], bounds: Mapping[str, int] | None = None) -> Space:
-    """Return the search space of a wrapped dataset with these parameters, and what can be set around it. With the
-    `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only the
-    parameters of the function count.
+    """Return the search space of a wrapped dataset with these parameters. With the `bounds` of the machine, loaders are
+    tried whose workers make its batches by their index, for which only the parameters of the function count.
     """
     kinds = [] if bounds is None else wrap.kinds_of_workers()
     entries = {"loader": ["wrapped", *kinds], **knobs_of(kinds, wrap.OF_DATASETS)}
@@ -404,8 +401,21 @@ def read(name_or_file: str) -> OnMachine:
     """Read a search space: a name from `names()`, or the path of a YAML file. Raises SpaceError for an unknown name,
     and for a mistake in the file, with file, line and key.
     """
-    text, file = _text(name_or_file)
-    return _parsed(text, file, added=name_or_file if name_or_file in _shipped() else None)
+    if (shipped := _shipped().get(name_or_file)) is not None:
+        return _parsed(shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml", added=name_or_file)
+    path = Path(name_or_file)
+    if not path.is_file():
+        known = ", ".join(names())
+        raise SpaceError(
+            f"`space` must be one of {known}, or a YAML file, but got {name_or_file!r}.{near(name_or_file, names())}"
+        )
+    if (size := path.stat().st_size) > (most := 1 << 18):
+        raise SpaceError(f"{path} has {size_text(size)}; a search space has at most {size_text(most)}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpaceError(f"{path} cannot be read: {error}.") from error
+    return _parsed(text, str(path))
 
 
 def require(space: Space, name: str, values: Sequence[SettingValue], bounds: Mapping[str, int]) -> None:
@@ -467,24 +477,6 @@ def _shipped() -> dict[str, Traversable]:
     return found
 
 
-def _text(name_or_file: str) -> tuple[str, str]:
-    shipped = _shipped().get(name_or_file)
-    if shipped is not None:
-        return shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml"
-    path = Path(name_or_file)
-    if not path.is_file():
-        known = ", ".join(names())
-        raise SpaceError(
-            f"`space` must be one of {known}, or a YAML file, but got {name_or_file!r}.{near(name_or_file, names())}"
-        )
-    if (size := path.stat().st_size) > (most := 1 << 18):
-        raise SpaceError(f"{path} has {size_text(size)}; a search space has at most {size_text(most)}.")
-    try:
-        return path.read_text(encoding="utf-8"), str(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpaceError(f"{path} cannot be read: {error}.") from error
-
-
 # -------------------- YAML, and positions in it
 
 _Lines = dict[KeyPath, int]
@@ -493,7 +485,14 @@ _Lines = dict[KeyPath, int]
 @functools.lru_cache(maxsize=8)
 def _read_yaml(text: str, file: str) -> tuple[Any, _Lines]:
     try:
-        _refuse_what_explodes(text, file)
+        depth = 0  # aliases may expand to gigabytes, and deep nesting may take minutes
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            line = 1 if event.start_mark is None else event.start_mark.line + 1
+            if isinstance(event, yaml.AliasEvent):
+                raise SpaceError(f"{file}, line {line}: `*{event.anchor}`: a search space takes no aliases.")
+            if depth > 10:
+                raise SpaceError(f"{file}, line {line}: this is nested too deeply for a search space.")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: _Lines = {}
         if node is not None:
@@ -505,18 +504,6 @@ def _read_yaml(text: str, file: str) -> tuple[Any, _Lines]:
         raise SpaceError(f"{place}: this is no YAML: {error.problem or error.context}.") from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # e.g. a date that no calendar has
         raise SpaceError(f"{file}: this is no YAML: {error}.") from None
-
-
-def _refuse_what_explodes(text: str, file: str) -> None:
-    """Refuse a text whose aliases expand to gigabytes, or whose deep nesting takes minutes."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        line = 1 if event.start_mark is None else event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent):
-            raise SpaceError(f"{file}, line {line}: `*{event.anchor}`: a search space takes no aliases.")
-        if depth > 10:
-            raise SpaceError(f"{file}, line {line}: this is nested too deeply for a search space.")
 
 
 def _note_lines(node: yaml.Node, path: KeyPath, lines: _Lines, file: str) -> None:

@@ -20,8 +20,8 @@ from autopipe.measure.facts import Impossible, Limits, OpCost
 from autopipe.pipeline.config import LOADERS
 from autopipe.pipeline.switching import SwitchingLoader, beside
 from autopipe.search import live
-from autopipe.search.live import LiveTuner, Verdict, Window
-from autopipe.search.quick_look import Look, first_config
+from autopipe.search.live import LiveTuner, Window
+from autopipe.search.race import Look, first_config
 from autopipe.search.result import Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
@@ -38,20 +38,20 @@ def window(rate: float = 10.0, waits: float = 0.5) -> Window:
 
 
 @pytest.mark.parametrize(
-    ("ratios", "verdict"),
+    ("ratios", "is_faster"),
     [
-        ([1.9], Verdict.FASTER),
-        ([0.4], Verdict.NOT_FASTER),
-        ([1.08], Verdict.OPEN),
-        ([1.08, 1.09, 1.085], Verdict.FASTER),
-        ([1.2, 0.9, 1.1], Verdict.OPEN),
-        ([1.001, 1.0, 1.001], Verdict.NOT_FASTER),
-        ([0.9, 0.91, 0.905], Verdict.NOT_FASTER),
-        ([1.3, 0.8, 1.3, 0.8, 1.3, 0.8], Verdict.NOT_FASTER),
+        ([1.9], True),
+        ([0.4], False),
+        ([1.08], None),
+        ([1.08, 1.09, 1.085], True),
+        ([1.2, 0.9, 1.1], None),
+        ([1.001, 1.0, 1.001], False),
+        ([0.9, 0.91, 0.905], False),
+        ([1.3, 0.8, 1.3, 0.8, 1.3, 0.8], False),
     ],
 )
-def test_a_configuration_is_kept_only_if_it_is_proved_faster(ratios: list[float], verdict: Verdict) -> None:
-    assert live.judged(ratios, 0.02) is verdict
+def test_a_configuration_is_kept_only_if_it_is_proved_faster(ratios: list[float], is_faster: bool | None) -> None:
+    assert live.judged(ratios, 0.02) is is_faster
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_equals_are_seldom_told_apart_and_gains_mostly(gain: float, noise: float
     found = 0
     for _ in range(500):
         ratios = list[float]()
-        while (verdict := live.judged(ratios, noise) if ratios else Verdict.OPEN) is Verdict.OPEN:
+        while (is_faster := live.judged(ratios, noise) if ratios else None) is None:
             ratios.append(gain * math.exp(random.normal(0, noise * math.sqrt(2))))
-        found += verdict is Verdict.FASTER
+        found += is_faster
     assert 500 * least <= found <= 500 * most
 
 
