@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from autopipe.workload.data.columns import NPZ as NPZ
     from autopipe.workload.data.images import ImageFolder as ImageFolder
     from autopipe.workload.data.images import ImagePairs as ImagePairs
+    from autopipe.workload.data.records import TFRecords as TFRecords
     from autopipe.workload.data.table import Table as Table
-    from autopipe.workload.data.tfrecords import TFRecords as TFRecords
     from autopipe.workload.ops.colors import GaussianBlur as GaussianBlur
     from autopipe.workload.ops.colors import RandomBrightness as RandomBrightness
     from autopipe.workload.ops.colors import RandomContrast as RandomContrast
@@ -108,7 +108,7 @@ _NAMES = {
     "workload.data.columns": "NPZ",
     "workload.data.images": "ImageFolder ImagePairs",
     "workload.data.table": "Table",
-    "workload.data.tfrecords": "TFRecords",
+    "workload.data.records": "TFRecords",
     "workload.ops.colors": "GaussianBlur RandomBrightness RandomContrast RandomGrayscale RandomHue RandomSaturation",
     "workload.ops.custom": "Map",
     "workload.ops.decode": "Decode",

@@ -32,7 +32,7 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.search import space as spaces
 from autopipe.search.space import of_wrapped
 from autopipe.values import Value
-from autopipe.workload.data.records import cache_folder
+from autopipe.workload.data.paths import cache_folder
 from autopipe.workload.digests import digest
 from autopipe.workload.ops.planner import make_plan, sample_name
 from autopipe.workload.workload import Workload

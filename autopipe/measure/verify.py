@@ -53,7 +53,7 @@ class _Numbers:
 
     def __init__(self, data: Source, *, encoded: bool) -> None:
         self.x_kind = FieldKind.ENCODED if encoded else FieldKind.IMAGE
-        self._count, self.block_starts = len(data), data_source.block_starts(data)
+        self._count, self.block_starts = len(data), getattr(data, "block_starts", None)
         pixel = np.zeros((1, 1, 1), np.uint8)
         self._x = simplejpeg.encode_jpeg(pixel, colorspace="GRAY") if encoded else pixel
 

@@ -81,13 +81,8 @@ class Op(abc.ABC):
 
     @property
     def target(self) -> Target:
-        """The part of a sample on which the op acts; an op may let a setting `on` say it."""
+        """The part of a sample on which the op acts; `on`, a setting or an attribute of the class, says it."""
         return getattr(self, "on", "image")
-
-    @property
-    def resizes_to(self) -> tuple[int, int] | None:
-        """The (height, width) to which the op scales every image, whatever its size; None if it does not."""
-        return None
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
         """Return the op as it is in a workload with `rest` after it; raise ConfigError if it needs others behind it."""

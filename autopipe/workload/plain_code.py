@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from autopipe.errors import PlainCodeError
 from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, is_still_true, keyed, paths_of
@@ -182,11 +182,17 @@ def converted(part: str, dtype: str, library: Library) -> str:
     return f"{part}.astype({quoted(dtype)})" if library == "np" else f"tf.cast({part}, tf.{dtype})"
 
 
-def through_python(call: str, given: str, made: Sequence[Variable]) -> Lines:
-    """Return lines of TensorFlow that make variables by a call of Python."""
+def through_python(call: str, given: str, made: Sequence[Variable], *, random: bool = False) -> Lines:
+    """Return lines of TensorFlow that make variables by a call of Python, `random` with a generator of its `seed`."""
+    if random:
+        call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
+        given = f"{given}, seed"
     types = [variable.tensor_type for variable in made]
     returned = types[0] if len(types) == 1 else f"[{', '.join(types)}]"
     return [f"{', '.join(made)} = tf.numpy_function({call}, [{given}], {returned})", *shape_lines(made)]
+
+
+SEED: Final = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
 
 
 def shape_lines(variables: Iterable[Variable]) -> Lines:

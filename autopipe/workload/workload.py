@@ -92,7 +92,7 @@ class Workload:
             return None
         if self.shuffle.size is not None:
             return range(0, len(self.data), self.shuffle.size), self.shuffle.mixed
-        if (starts := source.block_starts(self.data)) is None:
+        if (starts := getattr(self.data, "block_starts", None)) is None:
             raise WorkloadError(
                 f"`shuffle` is {self.shuffle}, and {shortened(self.data)} has no blocks of its own, as ap.Windows has.",
                 hint="Say how many neighbours are a block: shuffle=ap.Blocks(size=256).",

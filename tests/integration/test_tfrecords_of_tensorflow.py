@@ -12,7 +12,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.data.tfrecords import TFRecords
+from autopipe.workload.data.records import TFRecords
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from autopipe.errors import DataError
 from autopipe.workload.data import records
 from autopipe.workload.data.arrays import boxed
-from autopipe.workload.data.records import ExampleError, features, serialise
+from autopipe.workload.data.records import ExampleError, TFRecords, features, serialise
 from autopipe.workload.data.table import Table
-from autopipe.workload.data.tfrecords import TFRecords
 
 pytestmark = pytest.mark.usefixtures("cache")
 

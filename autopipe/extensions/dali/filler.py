@@ -147,16 +147,8 @@ def resized_to(steps: Sequence[Step]) -> tuple[int, int] | None:
     """Return the (height, width) of a resize right after decoding, if DALI can do it."""
     following = next((step.op for step in steps[1:] if step.op.touches(step.before)[0]), None)
     if isinstance(following, Resize) and following.interpolation == "bilinear":
-        return following.resizes_to
+        return following.height, following.width
     return None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Begun:
-    """A batch that was read: each sample or its error, and the samples that DALI decodes."""
-
-    samples: dict[int, Sample | BaseException]
-    decoding: list[int]
 
 
 class DaliFiller:
@@ -173,7 +165,8 @@ class DaliFiller:
         self._source = _AtHand(recipe.source)
         steps = (_completing(first), *recipe.steps[1:])
         self._kernel = Kernel(dataclasses.replace(recipe, source=self._source, steps=steps), cache)
-        self._begun: collections.deque[_Begun] = collections.deque()
+        # Batches that were read: each sample or its error, and the numbers of those that DALI decodes.
+        self._begun: collections.deque[tuple[dict[int, Sample | BaseException], list[int]]] = collections.deque()
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         samples: dict[int, Sample | BaseException] = {}
@@ -189,7 +182,7 @@ class DaliFiller:
             with contextlib.suppress(BadSampleError):  # `Decode` names the fault
                 if jpeg_header(sample[0], self._max_pixels, strict=False) is not None:  # DALI decodes it alike
                     files[index] = np.frombuffer(sample[0], np.uint8)
-        self._begun.append(_Begun(samples, list(files)))
+        self._begun.append((samples, list(files)))
         self._decoder.begin(list(files.values()))
 
     def forget(self, indices: NDArray[np.int64]) -> None:
@@ -199,10 +192,8 @@ class DaliFiller:
     def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         if not self._begun:  # if nothing is begun ahead
             self.begin(indices)
-        begun = self._begun.popleft()
-        decoded = zip(begun.decoding, self._decoder.take(), strict=False)
-        self._source.at_hand = begun.samples
-        self._source.images = dict(decoded)
+        self._source.at_hand, decoding = self._begun.popleft()
+        self._source.images = dict(zip(decoding, self._decoder.take(), strict=False))
         try:
             return self._kernel.fill_slot(slot, epoch, indices)
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +22,20 @@ from autopipe.workload.data.paths import PathList, located
 from autopipe.workload.sample import leaves
 
 
-def _rows_of(dataset: Any) -> Any:
-    """Return an indexable of the rows of an open, non-empty dataset of h5py. A row of encoded images is bytes."""
+def _rows_of(dataset: Any) -> Callable[[int], Any]:
+    """Return what reads a row of an open, non-empty dataset of h5py. A row of encoded images is bytes."""
     import h5py
 
     base = h5py.check_vlen_dtype(dataset.dtype)
     if dataset.ndim == 1 and base is not None and np.dtype(base) == np.uint8:
-        return _Encoded(dataset)
+        return lambda index: dataset[index].tobytes()
     rows = dataset
     if dataset.dtype.kind in "iuf" and not dataset.dtype.isnative:  # JAX takes no other byte order than the machine's
         rows = dataset.astype(dataset.dtype.newbyteorder("="))
     if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
         with contextlib.suppress(OSError):  # a damaged part spoils its own rows alone
-            return np.asarray(rows[:])
-    return rows
-
-
-class _Encoded:
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __getitem__(self, index: int) -> bytes:
-        content: bytes = self._dataset[index].tobytes()
-        return content
+            rows = np.asarray(rows[:])
+    return rows.__getitem__  # type: ignore[no-any-return]  # h5py has no types
 
 
 class HDF5(Columns):
@@ -103,7 +94,6 @@ class HDF5(Columns):
             for place, column in self._selection.places
         )
         self._find_kinds()
-        self._flat = self._flat_columns()
 
     def __len__(self) -> int:
         return self._count
@@ -130,7 +120,7 @@ class HDF5(Columns):
         if opened is None or opened[0] != os.getpid():  # a handle from before a fork is the parent's
             datasets = self._datasets()
             self._opened = opened = (os.getpid(), [_rows_of(each) for each in datasets], datasets)
-        return [rows[index] for rows in opened[1]]
+        return [row(index) for row in opened[1]]
 
     def _datasets(self) -> list[Any]:
         """Return the open datasets; they keep the file open, and the library's lock of it."""

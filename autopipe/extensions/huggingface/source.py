@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from autopipe.errors import BadSampleError, DataError, extra_module, shortened
+from autopipe.workload.data import paths
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
 from autopipe.workload.data.paths import PathList, located, located_pattern, read_file, short_digest, spread
-from autopipe.workload.data.records import cache_folder, not_unpacked
 from autopipe.workload.sample import leaves
 
 _PROBES = 64  # rows of which it is asked whether their images lie outside
@@ -222,10 +222,10 @@ def _loaded(datasets: Any, path: Any) -> Any:
 
 def _unpacked(files: list[str]) -> Any:
     datasets = extra_module("hf", "datasets")
-    folder = cache_folder().parent / "parquet"
+    folder = paths.cache_folder().parent / "parquet"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_unpacked(files[0], folder, error) from error
+        raise paths.not_unpacked(files[0], folder, error) from error
     patterns = [glob.escape(file) for file in files]  # the library takes names for such
     return datasets.Dataset.from_parquet(patterns, cache_dir=str(folder))

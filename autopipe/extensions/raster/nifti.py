@@ -5,12 +5,11 @@ A header is other people's bytes: what it says is compared with the file before 
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import math
 import struct
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,21 +29,21 @@ _MOST_DEFLATED: Final = 1032  # bytes that one byte of deflate can become
 _STEP_BYTES: Final = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What a volume is, and where its voxels begin."""
+class Lying(NamedTuple):
+    """An array that lies in a file, by what its format says."""
 
-    shape: tuple[int, ...]  # as they lie, x last: (z, y, x), with times or channels in front
-    dtype: np.dtype[np.generic]  # of the voxels in the file, with its byte order
+    shape: tuple[int, ...]  # of a volume (z, y, x), with times or channels in front
+    dtype: np.dtype[Any]  # with the file's byte order
     offset: int
-    scaling: tuple[float, float] | None  # slope and intercept, unless they change nothing
+    scaling: tuple[float, float] | None = None  # slope and intercept of voxels, unless they change nothing
+    is_turned: bool = False  # as Fortran has it
 
     @property
     def end(self) -> int:
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(path: str, file: Ranges, *, is_packed: bool) -> Header:
+def read_header(path: str, file: Ranges, *, is_packed: bool) -> Lying:
     """Return the header of a file; raise DataError if it is damaged, or says more than the file can hold."""
     size, stream = file.size, RangeIO(file).buffered()
     with gzip.open(stream) if is_packed else stream as content:
@@ -57,7 +56,7 @@ def read_header(path: str, file: Ranges, *, is_packed: bool) -> Header:
     return header
 
 
-def parsed(path: str, content: bytes) -> Header:
+def parsed(path: str, content: bytes) -> Lying:
     """Return the header in the first bytes of a file, unpacked; raise DataError if it is none."""
     orders = [order for order in "<>" if content[4:] and struct.unpack_from(f"{order}i", content)[0] in _FIELDS]
     size = struct.unpack_from(f"{orders[0]}i", content)[0] if orders else 0
@@ -86,7 +85,7 @@ def parsed(path: str, content: bytes) -> Header:
     if is_scaled and not (math.isfinite(slope) and math.isfinite(intercept)):
         raise DataError(f"`{path}` has a damaged header: it scales voxels by {slope} and {intercept} (`scl_slope`).")
     further = [count for count in axes[3:rank] if count > 1]  # channels are the fifth axis, behind a time of 1
-    return Header(
+    return Lying(
         shape=(*further[::-1], *[1] * (3 - rank), *axes[: min(rank, 3)][::-1]),
         dtype=np.dtype(f"{orders[0]}{_DTYPES[code]}"),
         offset=int(first),
@@ -94,7 +93,7 @@ def parsed(path: str, content: bytes) -> Header:
     )
 
 
-def unpacked(path: str, file: Ranges, header: Header) -> NDArray[np.generic]:
+def unpacked(path: str, file: Ranges, header: Lying) -> NDArray[np.generic]:
     """Return the voxels of a .nii.gz file as stored; raises BadSampleError if it is cut short, and what gzip raises."""
     voxels = np.empty(header.shape, header.dtype)
     room = voxels.reshape(-1).view(np.uint8)

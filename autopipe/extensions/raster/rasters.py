@@ -22,13 +22,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, called, extra_module, told
 from autopipe.extensions.raster import nifti
+from autopipe.extensions.raster.nifti import Lying
 from autopipe.workload.data import remote
 from autopipe.workload.data.arrays import boxed
 from autopipe.workload.data.columns import read_as
@@ -94,13 +95,6 @@ class Kept:
             self._values[key] = made, taken
             while self._used > self._room and len(self._values) > self._least:
                 self._used -= self._values.popitem(last=False)[1][1]
-
-
-class _Lying(NamedTuple):
-    """An array that lies in a file, by what its format says."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,20 +181,17 @@ class Raster(abc.ABC):
 class _Plain(Raster):
     """Pixels that lie in a file as they are."""
 
-    def __init__(
-        self, path: str, file: Ranges, start: int, array: Any, layout: Layout, *, turned: bool = False
-    ) -> None:
-        """Read an array like `array` from byte `start` on; `turned`: as Fortran has it."""
+    def __init__(self, path: str, file: Ranges, lying: Lying, layout: Layout) -> None:
         super().__init__(path)
-        self._described(array.shape, array.dtype, layout)
-        self._start, self._lying, self._file = start, np.dtype(array.dtype), file
-        end = start + math.prod(self.shape) * self.dtype.itemsize
-        if file.size < end:
-            raise BadSampleError(f"`{path}` is cut short: it ends at byte {file.size:,}, and its pixels at {end:,}.")
+        self._described(lying.shape, lying.dtype, layout)
+        self._lying, self._file = lying, file
+        if file.size < lying.end:
+            said = f"`{path}` is cut short: it ends at byte {file.size:,}, and its pixels at {lying.end:,}."
+            raise BadSampleError(said)
         *inside, bands = range(len(self.shape))
         in_front = layout.bands_first and self.shape[-1] > 1
         axes = (bands, *inside) if in_front else (*inside, bands)
-        self._axes = axes[::-1] if turned else axes  # from the one whose pixels lie farthest apart
+        self._axes = axes[::-1] if lying.is_turned else axes  # from the one whose pixels lie farthest apart
         self._in_planes = self._axes[0] == bands
 
     def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
@@ -214,7 +205,7 @@ class _Plain(Raster):
 
     def _box(self, box: Sequence[slice]) -> NDArray[Any]:
         shape, turned = tuple(self.shape[axis] for axis in self._axes), [box[axis] for axis in self._axes]
-        return boxed(self._file, self._start, shape, self._lying, turned).transpose(np.argsort(self._axes))
+        return boxed(self._file, self._lying.offset, shape, self._lying.dtype, turned).transpose(np.argsort(self._axes))
 
 
 class _Tiled(Raster):
@@ -336,8 +327,7 @@ def _nifti(path: str, file: Ranges, layout: Layout) -> Raster:
     is_packed = path.lower().endswith(nifti.PACKED)
     header, layout = nifti.read_header(path, file, is_packed=is_packed), Layout(3, bands_first=True)
     load = functools.partial(nifti.unpacked, path, file, header)
-    plain = functools.partial(_Plain, path, file, header.offset, header, layout)
-    made: Raster = _Whole(path, header, load, layout) if is_packed else plain()
+    made: Raster = _Whole(path, header, load, layout) if is_packed else _Plain(path, file, header, layout)
     made.scaling = header.scaling
     if made.scaling is not None:  # numbers up to 16 bits, and float32, become float32, others float64
         made.dtype = np.result_type(made._dtype, np.float32)
@@ -430,8 +420,8 @@ def _first_image(path: str, file: Ranges, opened: Any, axes: int) -> Raster:
     if is_one and first.is_final and first.dtype and first.dataoffsets[0]:  # 0: a tile that a sparse file leaves out
         shape = series.shape if axes == 2 or in_front else (1, *first.shape)
         start = series.dataoffset if axes == 3 and in_front else first.dataoffsets[0]
-        array = _Lying(shape, np.dtype(first.dtype).newbyteorder(opened.byteorder))
-        made = _Plain(path, file, start, array, Layout(axes, first.axes == "SYX"))
+        lying = Lying(shape, np.dtype(first.dtype).newbyteorder(opened.byteorder), start)
+        made = _Plain(path, file, lying, Layout(axes, first.axes == "SYX"))
     else:
         made = _Tiff(path, file, pages, axes)
     made.grid = _grid(first)
@@ -507,7 +497,7 @@ def _of_file(path: str, file: Ranges, layout: Layout) -> Raster:
         stream, header = RangeIO(file).buffered(), np.lib.format
         read = header.read_array_header_1_0 if header.read_magic(stream) == (1, 0) else header.read_array_header_2_0
         shape, turned, dtype = read(stream)
-        return _Plain(path, file, stream.tell(), _Lying(shape, dtype), layout, turned=turned)
+        return _Plain(path, file, Lying(shape, dtype, stream.tell(), is_turned=turned), layout)
     if name.endswith(".npz"):
         load = functools.partial(_archive, path, file)
         return _Whole(path, load(), load, layout)

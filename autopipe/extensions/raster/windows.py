@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from autopipe.workload.data.images import check_split, part_of
 from autopipe.workload.data.paths import PathList, Place, has_run_out, is_url, short_digest, shown, spread, unreadable
 from autopipe.workload.data.source import Pieces
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.plain_code import Library, Lines, PlainSource, names, parts, through_python
+from autopipe.workload.plain_code import SEED, Library, Lines, PlainSource, names, parts, through_python
 from autopipe.workload.sample import SLOTS, FieldKind, Sample, SampleSpec, label, leaves, mapped
 
 Part: TypeAlias = Place | Sequence[Place]
@@ -461,6 +461,7 @@ class Windows:
 class RandomWindow(Op):
     """Read a window at a random position of its scene; windows that were read already pass unchanged."""
 
+    on: ClassVar[Target] = "both"
     size: tuple[int | None, ...]
 
     @property
@@ -472,10 +473,6 @@ class RandomWindow(Op):
         made = cls(windows._size)
         object.__setattr__(made, "_windows", windows)  # no field: a digest of ops holds no paths
         return made
-
-    @property
-    def target(self) -> Target:
-        return "both"
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
@@ -499,9 +496,7 @@ class RandomWindow(Op):
         given = ", ".join(parts(step))
         if library == "np":
             return [f"{given} = random_window({given}, rng)"]
-        seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
-        call = f"lambda {given}, seed: random_window({given}, np.random.default_rng(int(seed)))"
-        return [seed, *through_python(call, f"{given}, seed", names(step.after))]
+        return [SEED, *through_python("random_window", given, names(step.after), random=True)]
 
 
 # -------------------- arguments

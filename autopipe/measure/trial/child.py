@@ -46,7 +46,7 @@ from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.values import JsonObject, Value
-from autopipe.workload.data import records
+from autopipe.workload.data import paths
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
@@ -442,7 +442,7 @@ def _environment(launch: Launch, more: Mapping[str, str]) -> dict[str, str]:
     if sys.dont_write_bytecode and file is not None and not file.exists():
         # Where no bytecode is kept (in an image of a container), each child would compile Keras and TensorFlow for ten
         # seconds: they share it.
-        own |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(records.cache_folder().parent / "bytecode")}
+        own |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(paths.cache_folder().parent / "bytecode")}
     return {**os.environ, **own, **dict(launch.environment)}
 
 

@@ -37,8 +37,7 @@ from autopipe.pipeline.storage.form import Conversion, Folder, Storage, Where, s
 from autopipe.pipeline.storage.layout import RECORD_NAME, SetRecord
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import spread
-from autopipe.workload.data.records import cache_folder
+from autopipe.workload.data.paths import cache_folder, spread
 from autopipe.workload.ops import planner
 from autopipe.workload.order import check_part
 from autopipe.workload.sample import Sample

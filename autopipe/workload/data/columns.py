@@ -21,17 +21,15 @@ import numpy as np
 from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened, told
 from autopipe.hardware import disk
 from autopipe.workload.data.arrays import Arrays, part_kind
-from autopipe.workload.data.paths import Place, located, spread, unreadable
-from autopipe.workload.data.records import cache_folder, not_unpacked
+from autopipe.workload.data.paths import Place, cache_folder, located, not_unpacked, spread, unreadable
 from autopipe.workload.data.source import sample_bytes
 from autopipe.workload.plain_code import Library, PlainSource
-from autopipe.workload.sample import SLOTS, FieldKind, SampleSpec, Structure, keyed, label, leaves, mapped, slots_of
+from autopipe.workload.sample import SLOTS, FieldKind, SampleSpec, keyed, label, leaves, mapped
 
 Names: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """A column; or several, for as many parts: a list of them, or a dictionary of what the model calls each."""
 
 _PROBES = 64  # rows whose sizes are looked at
-_IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,13 +131,6 @@ class Columns(abc.ABC):
             raise
         except Exception as error:  # as above
             raise unreadable(f"row {index} of {self!r}", error, told(error)) from error
-
-    def _flat_columns(self) -> tuple[str | None, ...]:
-        named = self._selection.packed(self._selection.columns)
-        kinds = keyed(self.x_kind)
-        structure = Structure.of(named, lambda path, _: kinds[path[1]] in _IMAGES)
-        slots: tuple[str | None, ...] = (*slots_of(named), None)
-        return slots[:2] if structure is None else structure.flat(named)
 
     def _find_kinds(self) -> None:
         values = None

@@ -21,9 +21,47 @@ from autopipe import native
 from autopipe.errors import DataError, PlainCodeError, near, shortened, warn_of_data
 from autopipe.values import count_text
 from autopipe.workload.data import paths, remote, source
-from autopipe.workload.data.paths import Found, Place, located
+from autopipe.workload.data.paths import Found, PathList, Place, located
 from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import NUMBERED, FieldKind, SampleSpec, is_int64
+
+
+class Files:
+    """The base of sources of image files: lists of them, one for each encoded part, and the values behind those."""
+
+    _lists: tuple[PathList, ...]
+
+    @property
+    def remote(self) -> str | None:
+        """The kind of URL, such as "s3", if one of the lists is behind one; None for files on a disk."""
+        return next((each.remote for each in self._lists if each.remote is not None), None)
+
+    def __len__(self) -> int:
+        return len(self._lists[0])
+
+    def _values(self, index: int) -> tuple[Any, ...]:
+        return ()
+
+    def read(self, index: int) -> Any:
+        parts = (*[each.read(index) for each in self._lists], *self._values(index))
+        return parts if len(parts) > 1 else parts[0]
+
+    @property
+    def spans(self) -> source.Spans | None:
+        return self._spans
+
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        chosen = indices.tolist()
+        files = [native.files_at([*map(each.path, chosen)]) for each in self._lists]
+        return (*files, *map(list, zip(*map(self._values, chosen), strict=True)), None)[:2]
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        chosen = None if indices is None else list(indices)
+        return [path for each in self._lists for path in each.files(chosen)]
+
+    def mean_bytes(self) -> float:
+        return sum(each.mean_bytes() for each in self._lists)
+
 
 # -------------------- image pairs
 
@@ -46,7 +84,7 @@ _BOTH = ("IMAGES", "MASKS")
 _ByStem: TypeAlias = dict[tuple[bytes, bytes], Found]  # by the folder and the name without its ending
 
 
-class ImagePairs:
+class ImagePairs(Files):
     """Images with a mask each: the files of two folders whose path is the same, apart from the extension.
 
     Args:
@@ -92,47 +130,27 @@ class ImagePairs:
         if found.keys() != partners.keys():
             raise _unmatched(found, partners, os.fspath(images), os.fspath(masks))
         stems = sorted(found)
-        self._images = remote.listed(roots[0], [found[stem] for stem in stems])
-        self._masks = remote.listed(roots[1], [partners[stem] for stem in stems])
-        self.remote = self._images.remote or self._masks.remote
-
-    def __len__(self) -> int:
-        return len(self._images)
+        both = zip(roots, (found, partners), strict=True)
+        self._lists = tuple(remote.listed(root, [each[stem] for stem in stems]) for root, each in both)
 
     def __repr__(self) -> str:
-        return f"ImagePairs({os.fsdecode(self._images.root)!r}, {os.fsdecode(self._masks.root)!r}: {len(self)} pairs)"
-
-    def read(self, index: int) -> tuple[bytes, bytes]:
-        return self._images.read(index), self._masks.read(index)
-
-    def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
-        chosen = indices.tolist()
-        return tuple(native.files_at([*map(files.path, chosen)]) for files in (self._images, self._masks))
+        images, masks = (os.fsdecode(each.root) for each in self._lists)
+        return f"ImagePairs({images!r}, {masks!r}: {len(self)} pairs)"
 
     def name(self, index: int) -> str:
-        return f"{self._images.text(index)} with {self._masks.text(index)}"
-
-    def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        chosen = None if indices is None else list(indices)
-        return self._images.files(chosen) + self._masks.files(chosen)
-
-    def mean_bytes(self) -> float:
-        return self._images.mean_bytes() + self._masks.mean_bytes()
+        return " with ".join(each.text(index) for each in self._lists)
 
     def digest(self) -> str:
-        masks = (f"mask_{part}" for part in self._masks.digest().split())
-        return " ".join((self._images.digest(), *masks))
+        images, masks = (each.digest() for each in self._lists)
+        return " ".join((images, *(f"mask_{part}" for part in masks.split())))
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource:
         source.require_local(self)
-        pairs = sorted(zip(map(Path, self._images.files()), map(Path, self._masks.files()), strict=True))
+        pairs = sorted(zip(*(map(Path, each.files()) for each in self._lists), strict=True))
         if [mask for _, mask in pairs] != sorted(mask for _, mask in pairs):
             raise PlainCodeError("masks are not in the order of their images' names")
-        constants = [
-            f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
-            f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
-            paths.PLAIN_ENDINGS,
-        ]
+        both = zip(_BOTH, self._lists, strict=True)
+        constants = [f"{name} = Path({quoted(os.fsdecode(each.root))})" for name, each in both] + [paths.PLAIN_ENDINGS]
         functions = paths.PLAIN_IMAGES_IN
         images, masks = (f"images_in({of})" for of in _BOTH)
         if any((*self._suffixes, self._names)):
@@ -278,7 +296,7 @@ _PARTS = frozenset((b"train", b"training", b"val", b"valid", b"validation", b"te
 _LAYOUT = "One folder for each class is expected, such as `{root}/cat/1.jpg` and `{root}/dog/2.jpg`."
 
 
-class ImageFolder:
+class ImageFolder(Files):
     """Images in one folder for each class; y is the number of the class, in sorted order of the folders' names.
 
     Images at any depth below their class's folder count. Hidden files and folders, and files that are no images by
@@ -348,8 +366,7 @@ class ImageFolder:
             # without a seed (`shuffle=False`) these are the last ones class by class.
             order = sorted(kept, key=lambda at: (numbers[at], entries[at][:2]))
             kept = sorted(order[place] for place in part_of(len(order), "images", validation_split, subset, seed))
-        self._paths = remote.listed(root, [entries[at] for at in kept])
-        self.remote = self._paths.remote
+        self._lists = (remote.listed(root, [entries[at] for at in kept]),)
         self._is_plain = is_inferred and label_mode == "int" and validation_split is None
         if self._mode is not None and not is_inferred:
             numbers = array("q", _checked_labels(labels, len(entries)))
@@ -370,43 +387,29 @@ class ImageFolder:
         """The number of each class, which is y; of labels that are given, none."""
         return {name: number for number, name in enumerate(self.classes)} if self._is_inferred else {}
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
     def __repr__(self) -> str:
-        return f"ImageFolder({os.fsdecode(self._paths.root)!r}: {len(self)} images, {len(self.classes)} classes)"
+        return f"ImageFolder({os.fsdecode(self._lists[0].root)!r}: {len(self)} images, {len(self.classes)} classes)"
 
-    def read(self, index: int) -> Any:
-        content = self._paths.read(index)
-        return content if self._mode is None else (content, self._label(index))
-
-    def _label(self, index: int) -> Any:
+    def _values(self, index: int) -> tuple[Any, ...]:
+        if self._mode is None:
+            return ()
         label = self._labels[index]
         if self._mode == "int":
-            return label
+            return (label,)
         if self._mode == "binary":
-            return np.array([label], np.float32)
-        return np.eye(1, len(self.classes), label, dtype=np.float32)[0]
-
-    def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
-        chosen = indices.tolist()
-        labels = None if self._mode is None else [*map(self._label, chosen)]
-        return native.files_at([*map(self._paths.path, chosen)]), labels
+            return (np.array([label], np.float32),)
+        return (np.eye(1, len(self.classes), label, dtype=np.float32)[0],)
 
     def name(self, index: int) -> str:
-        return self._paths.text(index)
-
-    def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        return self._paths.files(indices)
+        return self._lists[0].text(index)
 
     def mean_bytes(self) -> float:
-        numbers = {"binary": 1, "categorical": len(self.classes)}.get(self._mode or "", 0)
-        return self._paths.mean_bytes() + 4 * numbers
+        return super().mean_bytes() + 4 * {"binary": 1, "categorical": len(self.classes)}.get(self._mode or "", 0)
 
     def digest(self) -> str:
         labels = self._settings.encode() + self._labels.tobytes()
         chosen = f" labels={paths.short_digest(labels)}" if self._settings else ""
-        return self._paths.digest() + chosen
+        return self._lists[0].digest() + chosen
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
         if not self._is_plain:
@@ -415,7 +418,7 @@ class ImageFolder:
         whole = [quoted(name).replace(" ", "\0") for name in self.classes]  # lines are not broken within a name
         classes = textwrap.fill(", ".join(whole), 110, break_long_words=False, break_on_hyphens=False)
         constants = [
-            f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
+            f"FOLDER = Path({quoted(os.fsdecode(self._lists[0].root))})  # one folder for each class",
             f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
             paths.PLAIN_ENDINGS,
         ]

@@ -261,6 +261,25 @@ class PathList:
                 yield None
 
 
+def cache_folder() -> Path:
+    """Return the folder of the offset indexes."""
+    base: str | Path | None = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:  # neither HOME nor a name, as a container's user has it: runtimes say that it is the root
+            base = "/.cache"
+    return Path(base) / "autopipe" / "tfrecord"
+
+
+def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
+    """Return the error of a user's cache folder that cannot hold the content of a file."""
+    return DataError(
+        f"`{file}` cannot be unpacked into the cache folder `{folder}`: {error.strerror or error}.",
+        hint="Set XDG_CACHE_HOME to a folder that can be written to and has room for the file's content.",
+    )
+
+
 def short_digest(content: bytes) -> str:
     """Return a digest of 12 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()[:12]

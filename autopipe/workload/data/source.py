@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -76,7 +76,7 @@ class Subset(Around):
 
     @property
     def block_starts(self) -> list[int] | None:
-        if (whole := block_starts(self.source)) is None:
+        if (whole := getattr(self.source, "block_starts", None)) is None:
             return None
         return sorted({at for at in (-(-start // self._stride) for start in whole) if at < self._count})
 
@@ -151,12 +151,6 @@ def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
     """Return the files on disks that hold the given samples (None: all), if the source names them."""
     lister = getattr(source, "files", None)
     return [os.fspath(path) for path in lister(indices)] if callable(lister) else []
-
-
-def block_starts(source: Source) -> Sequence[int] | None:
-    """Return the numbers of the first samples of blocks of neighbours, from 0; None if the source has no blocks."""
-    found: Sequence[int] | None = getattr(source, "block_starts", None)
-    return found
 
 
 def remote(source: Source) -> str | None:

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe import native
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened, warn_of_data
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
+from autopipe.workload.data.images import Files
 from autopipe.workload.data.paths import EXTENSIONS, Found, Place, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
@@ -117,7 +117,7 @@ def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
 # -------------------- table
 
 
-class Table:
+class Table(Files):
     """Images named in one column of a CSV file, labels in another.
 
     Labels that are all whole numbers are used as they are. If they are all numbers, y is a float32 value (regression).
@@ -185,8 +185,7 @@ class Table:
         if features:
             self.x_kind = {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
         base = os.fsencode(located(os.path.dirname(place) if root is None else root))  # noqa: PTH120  it may be a URL
-        self._paths = remote.listed(base, [Found(*os.fsencode(text).rpartition(b"/")[::2]) for text in paths])
-        self.remote = self._paths.remote
+        self._lists = (remote.listed(base, [Found(*os.fsencode(text).rpartition(b"/")[::2]) for text in paths]),)
         self.y_kind: FieldKind | None = None
         self.classes: tuple[Any, ...] | None = None
         self._labels: array[int] | NDArray[Any] | None = None
@@ -207,44 +206,34 @@ class Table:
         known = zip(self._columns[1], self.classes or (), strict=False) if is_vector else [("", self.classes)]
         return {f"{of} {name}".strip(): n for of, names in known for n, name in enumerate(names or ())}
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
     def __repr__(self) -> str:
         return f"Table({self._csv!r}: {len(self)} images)"
 
+    def _values(self, index: int) -> tuple[Any, ...]:
+        return tuple([column[index] for column in (self._labels, self._weights) if column is not None])
+
     def read(self, index: int) -> object:
-        content = self._paths.read(index)
-        x = content if self._features is None else {"image": content, "features": self._features[index]}
-        if self._labels is None:
-            return x
-        return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
+        image, values = self._lists[0].read(index), self._values(index)
+        x = image if self._features is None else {"image": image, "features": self._features[index]}
+        return (x, *values) if values else x
 
     @property
     def spans(self) -> source.Spans | None:
-        if self._features is not None or self._weights is not None:
-            return None
-        return lambda indices: (
-            native.files_at([*map(self._paths.path, indices.tolist())]),
-            None if self._labels is None else [self._labels[index] for index in indices.tolist()],
-        )
+        return None if self._columns[2] else self._spans
 
     def name(self, index: int) -> str:
-        return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"
-
-    def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        return self._paths.files(indices)
+        return f"{self._lists[0].text(index)} (row {self._rows[index]} of {self._csv})"
 
     def mean_bytes(self) -> float:
         labels = self._labels[0].nbytes if isinstance(self._labels, np.ndarray) and self._labels.ndim == 2 else 0
-        return self._paths.mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
+        return super().mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
 
     def digest(self) -> str:
         labels = b"" if self._labels is None else self._labels.tobytes()
         classes = "\0".join(map(str, self.classes or ())).encode()
         numbers = (("features", self._features), ("weights", self._weights))
         more = [f" {name}={short_digest(part.tobytes())}" for name, part in numbers if part is not None]
-        return f"{self._paths.digest()} labels={short_digest(labels + classes)}{''.join(more)}"
+        return f"{self._lists[0].digest()} labels={short_digest(labels + classes)}{''.join(more)}"
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource:
         source.require_local(self)
@@ -253,7 +242,7 @@ class Table:
         with _opened(self._place) as stream:
             delimiter = _delimiter(stream.readline())
         path, _, more = self._columns
-        constants = [f"TABLE = {quoted(self._place)}", f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})"]
+        constants = [f"TABLE = {quoted(self._place)}", f"FOLDER = Path({quoted(os.fsdecode(self._lists[0].root))})"]
         values = [_each(f"str(FOLDER / {_cell(path)})")]
         if self._features is not None:
             constants.append(f"FEATURES = {_listed(more[: self._features.shape[1]])}")
@@ -300,10 +289,10 @@ class Table:
             )
 
     def _require_files(self) -> None:
-        looked, missing = self._paths.missing()
+        looked, missing = self._lists[0].missing()
         if missing:
-            shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
-            first, root = self._paths.text(missing[0]), os.fsdecode(self._paths.root)
+            shown = "; ".join(f"row {self._rows[index]}: {self._lists[0].text(index)}" for index in missing[:3])
+            first, root = self._lists[0].text(missing[0]), os.fsdecode(self._lists[0].root)
             hint = f"Relative paths start at `{root}`; pass another as root=."
             if not first.startswith(root):
                 hint = "root= changes relative paths only: if a folder was moved, write the paths relative to it."

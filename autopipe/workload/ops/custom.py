@@ -18,7 +18,7 @@ from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.pixels import check_choice
 from autopipe.workload.order import generator
-from autopipe.workload.plain_code import Library, Lines, Variable, names, parts, through_python
+from autopipe.workload.plain_code import SEED, Library, Lines, Variable, names, parts, through_python
 from autopipe.workload.sample import Part, Sample, SampleSpec
 
 _CALLS = 7  # a flip by chance stays unnoticed in fewer than one of a hundred
@@ -139,23 +139,16 @@ class Map(Op):
         return [parts(step)]
 
     def plain(self, step: Step, library: Library) -> Lines:
+        name, calls = self._plain_name(step), [(", ".join(taken), taken) for taken in self._plain_calls(step)]
         if library == "tf":
-            seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
-            lines = [line for taken in self._plain_calls(step) for line in self._plain_call(step, taken)]
-            return [seed, *lines] if self.random else lines
-        name, calls = self._plain_name(step), [", ".join(named) for named in self._plain_calls(step)]
+            made = [[part for part in names(step.after) if part in taken] for _, taken in calls]
+            each = zip(calls, made, strict=True)
+            lines = [through_python(name, given, after, random=self.random) for (given, _), after in each]
+            return [SEED] * self.random + [line for of_call in lines for line in of_call]
         if not self.random or len(calls) == 1:
-            return [f"{named} = {name}({named}{', rng' if self.random else ''})" for named in calls]
-        shared = [f"{named} = {name}({named}, np.random.default_rng(seed))" for named in calls]
+            return [f"{named} = {name}({named}{', rng' if self.random else ''})" for named, _ in calls]
+        shared = [f"{named} = {name}({named}, np.random.default_rng(seed))" for named, _ in calls]
         return ["seed = rng.integers(2**32)", *shared]
-
-    def _plain_call(self, step: Step, taken: tuple[Variable, ...]) -> Lines:
-        made = [part for part in names(step.after) if part in taken]
-        call, given = self._plain_name(step), ", ".join(taken)
-        if self.random:
-            call = f"lambda {given}, seed: {call}({given}, np.random.default_rng(int(seed)))"
-            given = f"{given}, seed"
-        return through_python(call, given, made)
 
 
 def _array(value: Any) -> NDArray[Any]:

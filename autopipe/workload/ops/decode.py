@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import cv2
 import numpy as np
@@ -24,7 +24,7 @@ from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops import headers
 from autopipe.workload.ops.headers import Size
 from autopipe.workload.ops.pixels import check_choice, check_whole
-from autopipe.workload.ops.sizes import check_size
+from autopipe.workload.ops.sizes import Resize, check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 
@@ -80,6 +80,8 @@ class Decode(Op):
         BadSampleError: the bytes are empty, truncated, damaged, no image, too large a one, or of another depth.
     """
 
+    on: ClassVar[Target] = "both"
+
     channels: Literal[1, 3] = 3
     strict: bool = dataclasses.field(default=True, kw_only=True)
     max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True)
@@ -102,10 +104,6 @@ class Decode(Op):
             )
 
     @property
-    def target(self) -> Target:
-        return "both"
-
-    @property
     def is_deep(self) -> bool:
         return self.dtype != "uint8"
 
@@ -122,13 +120,13 @@ class Decode(Op):
         if self.reduce is not True:
             return self
         following = next((op for op in rest if op.target != "mask"), None)
-        if following is None or following.resizes_to is None:
+        if not isinstance(following, Resize):
             raise ConfigError(
                 "`reduce=True` of Decode needs a resize as the next op on the image, "
                 f"but there is {'none' if following is None else type(following).__name__}.",
                 hint="Name the least size instead: ap.Decode(reduce=(448, 448)).",
             )
-        return dataclasses.replace(self, reduce=following.resizes_to)
+        return dataclasses.replace(self, reduce=(following.height, following.width))
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         decoded = zip(super().kinds(spec), (FieldKind.IMAGE, FieldKind.MASK), strict=True)

@@ -34,15 +34,12 @@ class _Mixing(Op):
     probability: float = 1.0
     mixes: ClassVar[bool] = True
     any_y: ClassVar[bool] = True
+    on: ClassVar[Target] = "both"
     draws: ClassVar[int] = 6  # order, chance, two for the share, two for a place
 
     def __post_init__(self) -> None:
         check_number(self, "alpha", most=math.inf, above=True)
         check_number(self, "probability", above=True)
-
-    @property
-    def target(self) -> Target:
-        return "both"
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         name, x, y = self.name, spec.x, spec.y

@@ -69,10 +69,6 @@ class Resize(_Sized):
 
     interpolation: Interpolation = "bilinear"
 
-    @property
-    def resizes_to(self) -> tuple[int, int]:
-        return self.height, self.width
-
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         return resized(array, (self.height, self.width), how(self.interpolation, kind))
 

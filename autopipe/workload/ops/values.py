@@ -249,7 +249,7 @@ class MaskToClass(PixelOp):
 
     @property
     def _no_class(self) -> int:
-        return _no_class_of(self._colours)
+        return int(np.iinfo(np.min_scalar_type(len(self._colours))).max)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
@@ -314,14 +314,11 @@ def _codes(mask: NDArray[np.uint8]) -> NDArray[Any]:
     return planes.view(np.uint32)[..., 0] & np.uint32(0xFFFFFF)
 
 
-def _no_class_of(palette: Palette) -> int:
-    return _UNKNOWN if len(palette) <= _UNKNOWN else _MOST_COLOURS
-
-
 @functools.lru_cache(maxsize=8)
 def _table(palette: Palette) -> NDArray[Any]:
     """Return the class of every 24-bit colour (16 MiB, or 32 of many classes, made once a process)."""
-    table = np.full(1 << 24, _no_class_of(palette), np.min_scalar_type(_no_class_of(palette)))
+    dtype = np.min_scalar_type(len(palette))
+    table = np.full(1 << 24, np.iinfo(dtype).max, dtype)
     for number, (red, green, blue) in enumerate(palette):
         table[red | green << 8 | blue << 16] = number
     return table
@@ -381,13 +378,10 @@ class OneHot(Op):
     classes: int
     dtype: str = "float32"
     batchable: ClassVar[bool] = True
+    on: ClassVar[Target] = "mask"
 
     def __post_init__(self) -> None:
         check_whole(self, "classes", self.classes)
-
-    @property
-    def target(self) -> Target:
-        return "mask"
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         others = [self._others(np.asarray(sample[1])) for sample in samples if sample[1] is not None]

@@ -27,7 +27,7 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.measure.verify import verify
 from autopipe.pipeline.assembly import batch_order
 from autopipe.pipeline.eject.module import eject
-from autopipe.workload.data.source import Subset, block_starts
+from autopipe.workload.data.source import Subset
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import FieldKind
 from tests.extensions.raster.test_windows import saved as npy
@@ -293,8 +293,8 @@ def test_an_error_reaches_all_threads_that_waited_and_the_next_one_tries_anew() 
 def test_blocks_are_volumes_also_of_a_part_of_the_samples(tmp_path: Path) -> None:
     data = Windows([nii(tmp_path / "a.nii", VOLUME), nii(tmp_path / "b.nii", VOLUME[:3])], size=(1, None, None))
     assert data.block_starts == [0, 6]
-    assert block_starts(Subset(data, 4)) == [0, 3]  # slices 0, 2, 4 and 6
-    assert block_starts(Subset(data, 1)) == [0]
+    assert Subset(data, 4).block_starts == [0, 3]  # slices 0, 2, 4 and 6
+    assert Subset(data, 1).block_starts == [0]
     workload = ap.Workload(data=data, ops=[], batch_size=3, shuffle=ap.Blocks(mixed=1))
     for epoch in range(5):
         order = batch_order(workload).epoch(epoch)

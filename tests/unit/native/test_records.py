@@ -26,7 +26,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.workload.data import records, tfrecords
+from autopipe.workload.data import records
 from autopipe.workload.data.records import FRAMING_BYTES, HEADER_BYTES, frame, serialise
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import reference
@@ -225,7 +225,7 @@ def test_batches_are_made_from_records_without_a_visit_to_python(
         made = ap.Workload(data=made.data, ops=made.ops, batch_size=4, converted=str(tmp_path / "kept"))
         settings = {"keep": keep}
     with build_loader(made, ap.PipelineConfig(loader=ap.Threads(workers=2), **settings)) as loader:
-        monkeypatch.setattr(tfrecords, "read_record", refuse)
+        monkeypatch.setattr(records, "read_record", refuse)
         monkeypatch.setattr(layout.StoredSource, "read", refuse)
         loaded = [[np.array(part) for part in batch] for batch in loader.epoch(1)]
     for one, other in zip(loaded, expected, strict=True):

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from autopipe.errors import BadSampleError, DataError, DataWarning
-from autopipe.workload.data import records
-from autopipe.workload.data.records import frame, serialise
-from autopipe.workload.data.tfrecords import TFRecords
+from autopipe.workload.data import paths, records
+from autopipe.workload.data.records import TFRecords, frame, serialise
 from autopipe.workload.sample import FieldKind
 
 
@@ -123,7 +122,7 @@ def test_a_user_without_a_name_and_without_a_home_has_the_cache_of_the_root(monk
     for variable in ("HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    assert records.cache_folder() == Path("/.cache/autopipe/tfrecord")
+    assert paths.cache_folder() == Path("/.cache/autopipe/tfrecord")
 
 
 WHOLE = records.frame(b"whole")
