@@ -36,6 +36,7 @@ from autopipe.frameworks import grain, tfdata
 from autopipe.frameworks.hooks import standing_in
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
+from autopipe.pipeline.batching import torch_batches
 from autopipe.pipeline.batching.datasets import BatchForm, Feeder, feeder, flat, forks, has_index
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
@@ -272,20 +273,16 @@ def is_indexed(dataset: Any) -> bool:
     return (
         getattr(dataset, "batch_sampler", None) is not None
         and hasattr(samples, "__getitem__")
-        and not is_streamed(dataset)
+        and not torch_batches.is_streamed(dataset)
     )
-
-
-def is_streamed(loader: Any) -> bool:
-    """Return True if a torch DataLoader, or its iterator, reads an IterableDataset, whose samples have no index."""
-    samples = getattr(loader, "dataset", getattr(loader, "_dataset", None))
-    return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
 
 
 def is_passed_once(loader: Any) -> bool:
     """Return True if a pass of such a loader is to have each sample once: webdataset may draw shards again."""
     stages = getattr(getattr(loader, "dataset", getattr(loader, "_dataset", None)), "pipeline", ())
-    return is_streamed(loader) and not any(type(each).__name__.startswith("ResampledShard") for each in stages)
+    return torch_batches.is_streamed(loader) and not any(
+        type(each).__name__.startswith("ResampledShard") for each in stages
+    )
 
 
 def _processes(dataset: Any) -> int:

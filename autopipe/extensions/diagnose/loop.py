@@ -36,7 +36,7 @@ from autopipe.frameworks import grain, tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
-from autopipe.pipeline.batching import stream
+from autopipe.pipeline.batching import stream, torch_batches
 from autopipe.values import capital, count_text
 
 if TYPE_CHECKING:  # imported when there is something to tell
@@ -57,7 +57,7 @@ class Loop:
         self._look, self._kind, self._asked = look, kind_of_data(data), timing.asked_of(data)
         self._workers, self._of_grain = of_loader(data, "num_workers"), grain.workers(data)
         self._forks = stream.forks_workers(data)
-        self._kind += _OF_TENSORS * _stacks_tensors(data) or _OF_STREAM * randomness.is_streamed(data)
+        self._kind += _OF_TENSORS * _stacks_tensors(data) or _OF_STREAM * torch_batches.is_streamed(data)
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None

@@ -19,6 +19,12 @@ def is_loader(dataset: Any) -> bool:
     return data is not None and isinstance(dataset, data.DataLoader)
 
 
+def is_streamed(loader: Any) -> bool:
+    """Return True if a torch DataLoader, or its iterator, reads an IterableDataset, whose samples have no index."""
+    samples = getattr(loader, "dataset", getattr(loader, "_dataset", None))
+    return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
+
+
 def fits_workers(dataset: Any) -> bool:
     """Return True for a `DataLoader` whose batches other workers can make as its own would."""
     return is_loader(dataset) and _refusal(dataset) is None and dataset.worker_init_fn is None
@@ -81,9 +87,8 @@ def of_batches(dataset: Any) -> Any:
 
 def _refusal(loader: Any) -> str | None:
     """Return the reason why samples and sampler do not tell the batches of a `DataLoader`; None if they do."""
-    is_stream = isinstance(loader.dataset, sys.modules["torch.utils.data"].IterableDataset)  # it may have a length
-    has_own = loader.batch_sampler is None and loader.batch_size is not None
-    if is_stream or has_own or not hasattr(loader.dataset, "__len__"):
+    is_own = loader.batch_sampler is None and loader.batch_size is not None
+    if is_own or is_streamed(loader) or not hasattr(loader.dataset, "__len__"):
         return "its samples have no index: give them `__len__` and `__getitem__`"
     own = getattr(type(loader), "__iter__", None)
     if own is not None and not own.__module__.startswith("torch."):
