@@ -202,7 +202,8 @@ def _unmatched(found: _ByStem, partners: _ByStem, images: str, masks: str) -> Da
     lonely_images = [found[stem] for stem in sorted(found.keys() - partners.keys())]
     lonely_masks = [partners[stem] for stem in sorted(partners.keys() - found.keys())]
     parts = [
-        f"{len(lonely)} files of `{folder}` have no partner: "
+        f"{len(lonely)} {'file' if len(lonely) == 1 else 'files'} of `{folder}` "
+        f"{'has' if len(lonely) == 1 else 'have'} no partner: "
         f"{_few([b'/'.join(filter(None, entry[:2])) for entry in lonely], 5)}"
         for lonely, folder in ((lonely_images, images), (lonely_masks, masks))
         if lonely
@@ -449,7 +450,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
         folders = wanted
     else:
         if not paths.is_url(root) and (lost := paths.lost_links(root)):
-            warn_of_data(f"{_names(lost)} in `{shown}` are links that lead nowhere, and count as no class.")
+            warn_of_data(f"Links in `{shown}` that lead nowhere count as no class: {_names(lost)}.")
         if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
             part = next((each for each in folders if each.lower().startswith(b"train")), folders[0])
             first = os.path.join(shown, os.fsdecode(part))  # noqa: PTH118

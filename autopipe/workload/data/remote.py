@@ -178,7 +178,8 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
     if left_out:
         endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
         warn_of_data(
-            f"{len(left_out)} files below `{paths.shown(root)}` are left out ({', '.join(endings)}). {IMAGES_ARE}.",
+            f"{len(left_out)} {'file' if len(left_out) == 1 else 'files'} below `{paths.shown(root)}` "
+            f"{'is' if len(left_out) == 1 else 'are'} left out ({', '.join(endings)}). {IMAGES_ARE}.",
             level=4,
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
@@ -365,7 +366,10 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
 def _as_csv(file: str, error: Exception) -> str | None:
     if file.lower().endswith((".parquet", ".feather", ".xlsx", ".xls", ".json", ".jsonl", ".h5", ".pkl")):
         return 'Write a table of images and labels: pandas.DataFrame(...).to_csv("labels.csv", index=False).'
-    return "Save it as UTF-8, say by `iconv -f latin1 -t utf-8`." if isinstance(error, UnicodeError) else None
+    if not isinstance(error, UnicodeDecodeError):
+        return None
+    is_wide = error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return f"Save it as UTF-8, say by `iconv -f {'utf-16' if is_wide else 'latin1'} -t utf-8`."
 
 
 def _require_cells(values: list[str], columns: Sequence[str], row: int, file: str) -> None:
@@ -394,6 +398,8 @@ def _position(header: list[str], name: str, file: str) -> int:
         hint = 'Name the columns: ap.Table(csv, path="...", label="...").'
         if any(column.lower().endswith(EXTENSIONS) for column in header):
             hint = "The first row of the file must name its columns: write one, such as `path,label`."
+        if len(header) == 1 and name in re.split(r"[\s|]+", header[0]):
+            hint = "Separate cells by commas, semicolons or tabs."
         raise missing_column(name, header, f"`{file}`", "columns", hint)
     if header.count(name) > 1:
         raise DataError(

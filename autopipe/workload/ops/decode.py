@@ -335,6 +335,9 @@ def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
         raise BadSampleError(f"OpenCV cannot decode the image: {str(error).strip()}") from None
     if pixels is None and (bands := headers.bands_of(data)) > 4:
         raise BadSampleError(f"the TIFF file has {bands} bands, and `Decode` takes at most 4.", hint=_ALL_BANDS)
+    if pixels is None and (bits := headers.bits_of(bytes(data))) > 16 and not flags & cv2.IMREAD_ANYDEPTH:
+        said = f"the file has {bits} bits a value, of which `Decode` makes no 8."
+        raise BadSampleError(said, hint='Keep them: ap.Decode(1, dtype="float32"), or 3 for RGB.')
     if pixels is None:
         hint = None if headers.image_size(bytes(data)) else "Raw pixels are read by ap.wrap(function)."
         said = f"OpenCV cannot decode the image ({len(data)} bytes that start with {bytes(data[:8])!r})."

@@ -333,7 +333,7 @@ def test_a_url_that_cannot_be_read_is_refused_by_name(make: Callable[[], object]
         (lambda url: ap.ImageFolder(f"{url}/images"), "needs a folder for each class, but the 2 images lie in"),
         (
             lambda url: ap.ImagePairs(f"{url}/images", f"{url}/masks"),
-            r"1 files of `memory://\w+/images` have no partner: b\.jpg",
+            r"1 file of `memory://\w+/images` has no partner: b\.jpg",
         ),
         (
             lambda url: ap.TFRecords([f"{url}/masks/a.png", f"{url}/gone"]),

@@ -227,6 +227,8 @@ UNUSABLE: tuple[str | bytes, ...] = (
     "path,label\nsub\\3.jpg,1\n",
     '{"images": [{"path": "1.jpg"}]}',
     "1.jpg,0\n2.jpg,1\n",
+    "path label\n1.jpg 0\n",
+    "path,label\n1.jpg,0\n".encode("utf-16"),
 )
 
 

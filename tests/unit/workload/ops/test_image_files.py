@@ -309,6 +309,10 @@ def test_a_file_of_more_bands_than_opencv_reads_is_told_of_with_what_reads_it(tm
     with pytest.raises(BadSampleError, match="has 13 bands, and `Decode` takes at most 4") as caught:
         decode(content.replace(bands, bands[:-2] + b"\x0d\0"), 3)
     assert "ap.Windows" in str(caught.value.hint)
+    floats = cv2.imencode(".tif", np.ones((8, 8), np.float32))[1].tobytes()
+    with pytest.raises(BadSampleError, match="has 32 bits a value, of which `Decode` makes no 8") as caught:
+        decode(floats, 3)
+    assert 'dtype="float32"' in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("extension", [".png", ".tif"])
