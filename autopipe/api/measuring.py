@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -93,7 +92,7 @@ def measure(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
     with traces.begun(trace) as trace_file:
         looks = [_Look(each, asked, pairs, longest, trace_file, as_tuned=as_tuned) for each in targets]
         if len(looks) > 1:
-            found = tuple(look.row() for look in looks)
+            found = tuple(look.row()[0] for look in looks)
             return Answer(found, tables.rows(found))
         if sizes:
             own, found = looks[0].sizes(sizes)
@@ -103,9 +102,6 @@ def measure(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
 
 _LEAST_SECONDS: Final = 0.5
 _READINGS: Final = 3  # of a part that reads less by itself than both together
-
-
-_value = operator.attrgetter("value")  # of a rate
 
 
 class _Look:
@@ -139,42 +135,38 @@ class _Look:
             return request.changed(self._usual, self._pairs)
         return request.configured(self._usual, described.wrapped, self._pairs)
 
-    def _row(self, runner: TrialRunner, described: Description) -> Row:
+    def row(self) -> tuple[Row, Description]:
         """Measure parts and whole by turns, until no part reads less, or three times; a failure is in the row."""
-        config = self._config(described)
-        pages: JsonObject = {"page_cache": self._options["page_cache"]}
-
-        def loaded() -> Estimate | None:
-            answer = runner.loader(config, pages)
-            return None if isinstance(answer, TrialFailure) else answer.images_per_second
-
-        alone = runner.ceiling(config.model_setup, pages)
-        if isinstance(alone, TrialFailure):
-            return Row.of(self._target.name, alone, config=config)
-        alone = alone.model_copy(update={"depths": described.depths})
-        loader = None if described.wrapped is not None else loaded()
-        both = runner.measure(config, self._options)
-        row = Row.of(self._target.name, alone, both, config, loader)
-        for _ in range(_READINGS - 1):
-            low = row.too_low
-            if "loader" in low and (again := loaded()) is not None and loader is not None:
-                loader = max(loader, again, key=_value)  # other programs can only slow a part down
-            if "model" in low:
-                reading = runner.ceiling(config.model_setup, {**pages, "model_only": True, "again": True})
-                if isinstance(reading, Ceiling):
-                    faster = max(alone.model_images_per_second, reading.model_images_per_second, key=_value)
-                    alone = alone.model_copy(update={"model_images_per_second": faster})
-            row = Row.of(self._target.name, alone, both, config, loader) if low else row
-        return row
-
-    def row(self) -> Row:
         with self._described(self._asked) as (runner, described):
-            return self._row(runner, described)
+            config = self._config(described)
+            pages: JsonObject = {"page_cache": self._options["page_cache"]}
+
+            def loaded() -> Estimate | None:
+                answer = runner.loader(config, pages)
+                return None if isinstance(answer, TrialFailure) else answer.images_per_second
+
+            alone = runner.ceiling(config.model_setup, pages)
+            if isinstance(alone, TrialFailure):
+                return Row.of(self._target.name, alone, config=config), described
+            alone = alone.model_copy(update={"depths": described.depths})
+            loader = None if described.wrapped is not None else loaded()
+            both = runner.measure(config, self._options)
+            row = Row.of(self._target.name, alone, both, config, loader)
+            for _ in range(_READINGS - 1):
+                low = row.too_low
+                if "loader" in low and (again := loaded()) is not None and loader is not None:
+                    loader = max(loader, again, key=lambda each: each.value)  # other programs can only slow a part down
+                if "model" in low:
+                    reading = runner.ceiling(config.model_setup, {**pages, "model_only": True, "again": True})
+                    if isinstance(reading, Ceiling):
+                        faster = max(alone, reading, key=lambda each: each.model_images_per_second.value)
+                        alone = alone.model_copy(update={"model_images_per_second": faster.model_images_per_second})
+                row = Row.of(self._target.name, alone, both, config, loader) if low else row
+            return row, described
 
     def whole(self, *, formats: bool) -> Answer[tuple[Row, ...]]:
         kept = encoding.formats(converting.imported(self._target.workload)) if formats else None
-        with self._described(self._asked) as (runner, described):
-            row = self._row(runner, described)
+        row, described = self.row()
         if row.failure is not None:
             succeeded(row.failure)
         assert row.config is not None  # it was measured

@@ -164,7 +164,18 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
             dropped[f"{name} {', '.join(map(str, gone))}: not in `--only`"] = 0
-    worth, reasons = _worth_trying(narrowed, facts, dropped), []
+    kinds = [str(kind) for kind in narrowed["loader"].values]
+    there = facts.device_bytes is not None or "loader" in facts.limits.only
+    fitting = [kind for kind in kinds if there or not configs.LOADERS[kind].keeps_on_device]
+    worth, reasons = narrowed.only("loader", fitting) if fitting else narrowed, list[str]()
+    for parameter in worth:
+        against = {value: _useless_alone(worth, parameter, value, facts) for value in parameter.values}
+        left = [value for value, reason in against.items() if reason is None]
+        if left and len(left) < len(against):
+            whole, worth = worth.count(), worth.only(parameter.name, left)
+            each = (whole - worth.count()) // (len(against) - len(left))
+            for reason in filter(None, against.values()):
+                dropped[reason] += each
     for params in itertools.islice(worth.grid(), 20_000):  # until one can run
         if (why := _why_not(params, facts)) is None:
             return Trimmed(asked=narrowed, space=worth, left_out=dict(dropped.most_common()))
@@ -186,23 +197,6 @@ def candidates(space: Space, facts: Facts) -> dict[str, PipelineConfig]:
     """Return the configurations of a small space that can run here, by key. Raises SpaceError if there is none."""
     params = (each for each in trim(space, facts).space.grid() if _why_not(each, facts) is None)
     return {config.key(): config for config in map(to_config, params)}
-
-
-def _worth_trying(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
-    """Return the space without values that no configuration can have, which are counted in `dropped`."""
-    kinds = [str(kind) for kind in space["loader"].values]
-    there = facts.device_bytes is not None or "loader" in facts.limits.only
-    if worth := [kind for kind in kinds if there or not configs.LOADERS[kind].keeps_on_device]:
-        space = space.only("loader", worth)
-    for parameter in space:
-        reasons = {value: _useless_alone(space, parameter, value, facts) for value in parameter.values}
-        left = [value for value, reason in reasons.items() if reason is None]
-        if left and len(left) < len(reasons):
-            whole, space = space.count(), space.only(parameter.name, left)
-            each = (whole - space.count()) // (len(reasons) - len(left))
-            for reason in filter(None, reasons.values()):
-                dropped[reason] += each
-    return space
 
 
 def _useless_alone(space: Space, parameter: Parameter, value: SettingValue, facts: Facts) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.resources
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,6 +93,10 @@ class Parameter:
     def counts(self, params: Mapping[str, SettingValue]) -> bool:
         return all(name in params and params[name] in allowed for name, allowed in self.when)
 
+    def following(self, params: Params) -> list[Params]:
+        """Return these parameters with each value of this one, if it counts."""
+        return [{**params, self.name: value} for value in self.values] if self.counts(params) else [params]
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -111,36 +116,21 @@ class Space:
 
     def grid(self) -> Iterator[Params]:
         """Yield every combination that the conditions allow, each once."""
-        return self._grid({}, 0)
-
-    def _grid(self, chosen: Params, at: int) -> Iterator[Params]:
-        if at == len(self.parameters):
-            yield chosen
-            return
-        parameter = self.parameters[at]
-        if not parameter.counts(chosen):
-            yield from self._grid(chosen, at + 1)
-            return
-        for value in parameter.values:
-            yield from self._grid({**chosen, parameter.name: value}, at + 1)
+        ways: Iterator[Params] = iter([{}])
+        for parameter in self.parameters:
+            ways = itertools.chain.from_iterable(map(parameter.following, ways))
+        return ways
 
     def count(self) -> int:
         # Of the values chosen so far, only those that later conditions name decide how many combinations follow.
-        places = range(1 + len(self.parameters))
-        named = [{name for later in self.parameters[at:] for name, _ in later.when} for at in places]
-
-        @functools.cache
-        def following(at: int, chosen: tuple[tuple[str, SettingValue], ...]) -> int:
-            if at == len(self.parameters):
-                return 1
-            parameter = self.parameters[at]
-            ways = [dict(chosen)]
-            if parameter.counts(ways[0]):
-                ways = [{**ways[0], parameter.name: value} for value in parameter.values]
-            left = Counter(tuple((name, way[name]) for name in way if name in named[at + 1]) for way in ways)
-            return sum(number * following(at + 1, each) for each, number in left.items())
-
-        return following(0, ())
+        ways: Counter[tuple[tuple[str, SettingValue], ...]] = Counter({(): 1})
+        for at, parameter in enumerate(self.parameters, 1):
+            named = {name for later in self.parameters[at:] for name, _ in later.when}
+            before, ways = ways, Counter()
+            for chosen, number in before.items():
+                for params in parameter.following(dict(chosen)):
+                    ways[tuple(each for each in params.items() if each[0] in named)] += number
+        return ways.total()
 
     def only(self, name: str, values: Iterable[SettingValue]) -> Space:
         """Return the space with `name` limited to `values`; raise SpaceError if nothing is left."""
@@ -402,7 +392,7 @@ def read(name_or_file: str) -> OnMachine:
     and for a mistake in the file, with file, line and key.
     """
     if (shipped := _shipped().get(name_or_file)) is not None:
-        return _parsed(shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml", added=name_or_file)
+        return parse(shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml", added=name_or_file)
     path = Path(name_or_file)
     if not path.is_file():
         known = ", ".join(names())
@@ -415,7 +405,7 @@ def read(name_or_file: str) -> OnMachine:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SpaceError(f"{path} cannot be read: {error}.") from error
-    return _parsed(text, str(path))
+    return parse(text, str(path))
 
 
 def require(space: Space, name: str, values: Sequence[SettingValue], bounds: Mapping[str, int]) -> None:
@@ -437,13 +427,8 @@ def _having(name: str, values: Sequence[SettingValue], bounds: Mapping[str, int]
     return None
 
 
-def parse(text: str, bounds: Mapping[str, int], *, file: str = "space.yaml") -> Space:
-    """Read a search space from YAML text; `file` is its name in messages."""
-    return _parsed(text, file)(bounds)
-
-
-def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
-    """Parse a space; loaders that are `added` to the shipped space of that name report their own mistakes."""
+def parse(text: str, file: str = "space.yaml", *, added: str | None = None) -> OnMachine:
+    """Parse YAML from a file of that name. Loaders that are `added` to a shipped space report their own mistakes."""
     data, lines = _read_yaml(text, file)
     if added is not None:
         # Followed by those of loaders that name it.

@@ -339,15 +339,10 @@ class Search(Session):
         patience = self.settings.patience
         earlier = {row.key for row in self.ended_rows()[:-patience]}
         known = [each for each in self.points().values() if each.feasible and each.key in earlier]
-        before = max(known, key=lambda each: each.value, default=None)
-        now = self.best()
-        if before is None or now is None:
-            return None
-        scored = (
-            each.estimate.mapped(functools.partial(self.score, each.config, each.measurements))
-            for each in (before, now)
-        )
-        return no_gain_stop(*scored, patience=patience)
+        ends = max(known, key=lambda each: each.value, default=None), self.best()
+        parts = [(each.estimate, each.config, each.measurements) for each in ends if each is not None]
+        scored = [rate.mapped(functools.partial(self.score, config, ran)) for rate, config, ran in parts]
+        return no_gain_stop(*scored, patience=patience) if len(scored) == 2 else None
 
     def _of_the_best(self) -> Stop | None:
         """Return a stop if the best reaches the model alone; never where one-time costs count, which may be less."""
@@ -356,11 +351,9 @@ class Search(Session):
         if best is None or not self.ceilings or self.settings.epochs is not None or reads_alone:
             return None
         self._reads_again()
-        if self.highest_ceiling().is_overtaken_by(best.estimate):
-            return None
         ceiling, rate = self.highest_ceiling(), best.estimate
         share = needed_share(rate, ceiling, self.settings.reached_share)
-        return ceiling_stop(rate, ceiling, share=share)
+        return None if ceiling.is_overtaken_by(rate) else ceiling_stop(rate, ceiling, share=share)
 
     def _seen_again(self, stop: Stop) -> Stop:
         """Return the stop as it looks after the confirmation run, in which the model alone may have made far more."""
@@ -369,20 +362,15 @@ class Search(Session):
             return stop
         if best.estimate.high >= MODEL_SHARE * self.highest_ceiling().model_images_per_second.value:
             return stop
-        message = (
-            "The best reached the rate of the model alone, which has made more since: something slowed it down then."
-        )
-        return Stop(reason=Reason.NO_GAIN, message=f"{message} Tune again on a quiet machine.")
+        said = "The best reached the rate of the model alone, which has made more since: something slowed it down then."
+        return Stop(reason=Reason.NO_GAIN, message=f"{said} Tune again on a quiet machine.")
 
     def _reads_again(self) -> bool:
         """Measure the model alone again if a training was faster, as other load slows it down; True if it was."""
         best, before = self.best(), self._read_again
-        while (
-            best is not None
-            and self.ceilings
-            and self.highest_ceiling().is_overtaken_by(best.estimate)
-            and self._read_again < 3
-        ):
+        while best is not None and self.ceilings and self._read_again < 3:
+            if not self.highest_ceiling().is_overtaken_by(best.estimate):
+                break
             self._read_again += 1
             self.look_again(best.config.model_setup)
         return self._read_again > before
@@ -420,9 +408,8 @@ class Search(Session):
     def _confirmation_seconds(self) -> float:
         if self.settings.blocks[1] == 0:
             return 0.0
-        if self.best() is None:
-            return self._trials_in_confirmation() * self.trial_seconds()
-        return confirmation.expected_seconds(self)
+        most = self._trials_in_confirmation() * self.trial_seconds()
+        return most if self.best() is None else confirmation.expected_seconds(self)
 
     def _trials_in_confirmation(self) -> int:
         theirs = sum(each.config.loader.is_foreign and not each.required for each in self.baselines)

@@ -59,7 +59,7 @@ class Slow(Surface):
 def searched(*, epochs: int | None = 20) -> Searched:
     """Return what a search over the surface found; the same for the same epochs."""
     surface = Slow(model_rate=6000.0, model_core_seconds=0.0002, noise=0.03, seed=5, quirks=2)
-    space = spaces.parse(SPACE, {"cores": surface.cores, "gpus": 0})
+    space = spaces.parse(SPACE)({"cores": surface.cores, "gpus": 0})
     settings = Settings(
         clock=surface.clock,
         trials=24,

@@ -45,7 +45,7 @@ def run(surface: Surface, url: str | None, tell: Callable[[Event], None] = nothi
     plain = {"trials": 9, "budget_seconds": None, "finalists": 2, "blocks": (3, 3), "digests": {"workload": "w"}}
     settings = Settings(clock=surface.clock, storage=url, **{**plain, **asked})
     facts = dataclasses.replace(surface.facts(), accelerator=False)
-    return study.run(spaces.parse(SPACE, {"cores": 4, "gpus": 0}), surface, facts, settings, tell)
+    return study.run(spaces.parse(SPACE)({"cores": 4, "gpus": 0}), surface, facts, settings, tell)
 
 
 def searched(

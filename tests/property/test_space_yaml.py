@@ -42,7 +42,7 @@ files = st.dictionaries(names, parameter, max_size=5).map(
 
 def read(text: str) -> Space | None:
     try:
-        return spaces.parse(text, BOUNDS)
+        return spaces.parse(text)(BOUNDS)
     except SpaceError:
         return None
 

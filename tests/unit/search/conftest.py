@@ -50,7 +50,7 @@ PARAMETERS: Mapping[str, Any] = {
 
 def space_of(parameters: Mapping[str, Any], *, cores: int = 4, gpus: int = 0) -> Space:
     text = json.dumps({"schema_version": 1, "parameters": {**parameters}})
-    return spaces.parse(text, {"cores": cores, "gpus": gpus})
+    return spaces.parse(text)({"cores": cores, "gpus": gpus})
 
 
 @pytest.fixture(scope="session")

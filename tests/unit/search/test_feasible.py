@@ -133,7 +133,7 @@ def test_what_is_not_known_leaves_nothing_out() -> None:
 
 
 def test_a_cut_that_saves_room_is_tried_and_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
-    space = spaces.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
+    space = spaces.parse(CUT_SPACE)({"cores": 2, "gpus": 0})
     usual, cuts, tight = (
         [each.kept for each in candidates(space, known).values()]
         for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB))

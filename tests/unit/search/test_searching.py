@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import sys
@@ -77,7 +76,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     ) -> tuple[Searched, Settings]:  # fmt: skip
         monkeypatch.setattr(searching, "MEASURING", lock_name or f"autopipe-test-{uuid.uuid4()}")
         monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-        space = spaces.read("quick") if written is None else functools.partial(spaces.parse, written)
+        space = spaces.read("quick") if written is None else spaces.parse(written)
         known = DESCRIBED.model_copy(update=described)
         here = Site(machine=imaginary(), described=known, space=space, folder=folder or Path.cwd())
         asked: dict[str, Any] = {"space": "quick", "trials": 2, "blocks": (0, 0), "budget_seconds": None, **chosen}

@@ -181,7 +181,7 @@ def test_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it(loader: s
 
 def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it() -> None:
     with pytest.raises(SpaceError, match=r"`processes\.read_ahead` is no parameter of this space") as caught:
-        spaces.require(spaces.parse(HEAD, BOUNDS), "processes.read_ahead", [0], BOUNDS)
+        spaces.require(spaces.parse(HEAD)(BOUNDS), "processes.read_ahead", [0], BOUNDS)
     assert "--space default," in str(caught.value.hint)
 
 
@@ -214,7 +214,7 @@ def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it
 )
 def test_a_mistake_is_named_with_file_line_and_key(text: str, problem: str) -> None:
     with pytest.raises(SpaceError, match=problem) as caught:
-        spaces.parse(text, BOUNDS, file="mine.yaml")
+        spaces.parse(text, "mine.yaml")(BOUNDS)
     assert caught.value.message.startswith("mine.yaml")
 
 
