@@ -180,7 +180,6 @@ def _sentence(error: pydantic.ValidationError) -> str:
 
 
 # -------------------- joining: the profiles of other machines in an existing file stay
-#
 # The file is read right before it is written, under a lock: what was read before a search may be minutes old.
 
 _PATIENCE_SECONDS: Final = 30.0  # a write takes milliseconds: a process that holds the lock for longer hangs

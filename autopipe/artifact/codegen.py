@@ -131,8 +131,7 @@ def point(path: Path, workload: Reference) -> tuple[Path, ...]:
 
 def eject(stored: files.Stored) -> str:
     """Return this machine's configuration as code; raises PlainCodeError, with why, if plain code cannot be."""
-    choice = pick.pick(stored.artifact, fingerprint.detect())
-    return module.eject(converting.imported(stored.workload), choice.config)
+    return module.eject(converting.imported(stored.workload), pick.pick(stored.artifact, fingerprint.detect()).config)
 
 
 def eject_usual(named: Workload | WorkloadName, to: str) -> str:

@@ -35,16 +35,11 @@ if TYPE_CHECKING:
     from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
 
 
-# -------------------- drift
-
-LEAST_SHARE: Final = 0.5
-"""A training below this share of its promise is too slow, however wide the interval of the promise is."""
-
+LEAST_SHARE: Final = 0.5  # of its promise: a training below is too slow, however wide the promise's interval is
 WAIT_TOLERANCE: Final = 0.02  # the usual variation of a data-wait share between runs
 
-_OTHERS_CORES: Final = 0.3
-_OTHERS_SHARE: Final = 0.15
-"""Other programs slow a training down if they use more of the cores; a machine's own services use less."""
+# Other programs slow a training down if they use more of the cores; a machine's own services use less.
+_OTHERS_CORES, _OTHERS_SHARE = 0.3, 0.15
 
 
 class DriftWarning(UserWarning):
@@ -79,8 +74,7 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> str | None
         model = f"{said}, but waits no longer for data ({waits:.0%} of the time)"
         return f"{model}: the model, its callbacks or the device are slower. {check}"
     if figures.cores_of_others > max(_OTHERS_CORES, _OTHERS_SHARE * cores):
-        others = f"others on this machine keep {figures.cores_of_others:.1f} of its cores busy"
-        return f"{waited}: {others}. {check}"
+        return f"{waited}: others on this machine keep {figures.cores_of_others:.1f} of its cores busy. {check}"
     return f"{waited}. {retune}"  # reads, files or versions of libraries have changed
 
 
@@ -121,8 +115,7 @@ def DriftMonitor() -> EpochMonitor:
 
 MAX_AGE_DAYS: Final = 180  # drivers, firmware and neighbours change without a comparable version
 DRIFT_TOLERANCE: Final = 0.05  # two measurements of one pipeline on a quiet machine differ by less than this
-_DEVIATION: Final = 1.4826
-"""Median absolute deviations in a standard deviation of the normal distribution (Hampel, JASA 69, 1974)."""
+_DEVIATION: Final = 1.4826  # median absolute deviations in a normal's standard deviation (Hampel, JASA 69, 1974)
 
 
 class Verdict(enum.StrEnum):
@@ -204,8 +197,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     age_days = max(0, (now - profile.measured_at).days)  # clocks of machines differ
     reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     if not (is_same := match.level is MatchLevel.SAME):
-        differences = "; ".join(map(str, match.differences))
-        reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
+        reasons = [f"no profile is of this machine; the nearest differs in {'; '.join(map(str, match.differences))}"]
     others = [] if workload is None else compare_workload(profile.workload, workload)
     reasons += [each.words or f"the workload's {each.field} was {each.known} and is {each.here} now" for each in others]
     if age_days > MAX_AGE_DAYS:

@@ -99,8 +99,7 @@ class Tuned:
         workload = self.source()
         if changed := fingerprint.changed_since(self.profile.workload, workload):
             said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
-            again = pick.retune(str(self.path or "autopipe.json"))
-            warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
+            warnings.warn(f"{said} {pick.retune(str(self.path or files.NAME))}", ProfileWarning, stacklevel=4)
         return converting.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
@@ -172,11 +171,11 @@ class Tuned:
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
                 other = fingerprint.Difference(field=fingerprint.BACKEND, known=str(measured_on), here=str(trains_on))
-                again = pick.retune(str(self.path or "autopipe.json"), other)
+                again = pick.retune(str(self.path or files.NAME), other)
                 warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=2)
         elif match.level is fingerprint.MatchLevel.SAME and (asked.simulate, asked.mode) == (None, Mode.TRAIN):
             # figures of another machine, of a simulated accelerator, or of prediction promise nothing here
-            trainer.promise = drift.Promise(profile=self.profile, artifact=self.path or Path("autopipe.json"))
+            trainer.promise = drift.Promise(profile=self.profile, artifact=self.path or Path(files.NAME))
         return trainer
 
     def make_dataset(
@@ -258,11 +257,8 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     pin = reference.parse_pin(pinned) if pinned is not None and workload is None else None
 
     def source() -> Workload:
-        if workload is not None:
-            return workload_import.load_workload(workload)
-        return workload_import.load_workload(
-            reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside)
-        )
+        named = workload or reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside)
+        return workload_import.load_workload(named)
 
     return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 

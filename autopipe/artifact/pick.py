@@ -51,18 +51,19 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     if is_same:
         return Choice(config=config_of(profile), profile=profile, match=match, warning=model)
     count = len(artifact.profiles)
-    known = "The artifact's only profile is not" if count == 1 else f"None of the artifact's {count} profiles is"
+    known, which = f"None of the artifact's {count} profiles is", "The nearest"
+    if count == 1:
+        known, which = "The artifact's only profile is not", "It"
     differences = "; ".join(map(str, match.differences))
     if strict:
-        which = "It" if count == 1 else "The nearest"
         raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=retune(name))
     if match.level is MatchLevel.NEAR:
         backend = next((each for each in match.differences if each.field == fingerprint.BACKEND), None)
         said = "The profile was measured on a machine like this one, which differs in "
         said += f"{differences}. {retune(name, backend)}"
     else:
-        taken = "It is taken all the same." if count == 1 else "The nearest is taken all the same."
-        said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
+        said = f"{known} of a machine like this one. {which} is taken all the same. "
+        said += f"Its machine differs in {differences}. {retune(name)}"
     config, reduced = _with_devices_here(config_of(profile), here, profile.workload.batch_size)
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced, model))))
 
@@ -134,9 +135,8 @@ def with_live(artifact: Artifact, live: Live) -> Artifact:
 
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
     """Return the artifact with a profile in the place of its machine's for the same task, or beside the others."""
-    task = profile.request.asked
-    same = (each.request.asked == task and _are_same(each.hardware, profile.hardware) for each in artifact.profiles)
-    others = (each for each, is_same in zip(artifact.profiles, same, strict=True) if not is_same)
+    task, here = profile.request.asked, profile.hardware
+    others = (each for each in artifact.profiles if each.request.asked != task or not _are_same(each.hardware, here))
     return artifact.model_copy(update={"profiles": (*others, profile)})
 
 
@@ -149,8 +149,8 @@ def joined(fresh: Artifact, known: Artifact) -> Artifact:
 
 def merge(artifacts: Sequence[Artifact]) -> Artifact:
     """Unite profiles of artifacts, the latest of each machine and task; raises ArtifactError if workloads differ."""
-    first, *others = artifacts
-    for other in others:
+    first = artifacts[0]
+    for other in artifacts[1:]:
         _require_one_workload(first, other)
     every = (profile for artifact in artifacts for profile in artifact.profiles)
     # Of two of the same moment the text decides, so that the order of the artifacts does not.

@@ -130,7 +130,6 @@ def _is_remote(reference: FileReference | ImagesReference) -> bool:
 
 
 # -------------------- images: the workload of `--images DIR --model NAME`
-#
 # An ordinary workload, except for its source: a folder of images by class, and a model without code.
 
 

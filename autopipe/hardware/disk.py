@@ -28,8 +28,7 @@ from autopipe.hardware import machine
 # root needed.
 
 
-Regime = Literal["warm", "cold"]
-"""Whether files are in memory when a trial begins."""
+Regime = Literal["warm", "cold"]  # whether files are in memory when a trial begins
 
 _CHUNK_BYTES = 1 << 20
 _WRITTEN_SECONDS = 120  # changes are on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is set otherwise
@@ -86,9 +85,6 @@ def drop(paths: Iterable[Path]) -> None:
             if time.time() - os.fstat(file.fileno()).st_ctime < _WRITTEN_SECONDS:
                 os.fdatasync(file.fileno())  # for all files it would take 1 s for 2000, against 0.05 s
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-# -------------------- disk
 
 
 _NETWORK = frozenset(
@@ -151,8 +147,7 @@ def read_bytes_per_second(
 # -------------------- atomic: a complete temporary file takes the place of the old one
 
 
-PART_SUFFIX: Final = ".part"
-"""How the name of an unfinished file ends: who finds an old one may remove it."""
+PART_SUFFIX: Final = ".part"  # how the name of an unfinished file ends: who finds an old one may remove it
 
 
 @contextlib.contextmanager

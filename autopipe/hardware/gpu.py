@@ -57,9 +57,8 @@ class Nvml:
     def use(self) -> tuple[GpuUse, ...]:
         found = []
         for handle in self._handles:
-            rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
-            memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
-            milliwatts = self._ask("nvmlDeviceGetPowerUsage", handle)
+            names = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage")
+            rates, memory, milliwatts = (self._ask(name, handle) for name in names)
             use = GpuUse(
                 busy_percent=None if rates is None else float(rates.gpu),
                 memory_used_bytes=None if memory is None else int(memory.used),
@@ -122,8 +121,7 @@ def detect(library: Any = None) -> tuple[Gpu, ...]:
 # -------------------- backend: found without importing Keras
 
 
-BACKENDS: Final = ("jax", "numpy", "openvino", "tensorflow", "torch")
-"""Those that Keras has."""
+BACKENDS: Final = ("jax", "numpy", "openvino", "tensorflow", "torch")  # those that Keras has
 _EXTRAS: Final = ("jax", "torch")  # backends that an extra of the same name brings
 
 

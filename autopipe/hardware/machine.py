@@ -99,9 +99,6 @@ def _folders(mount: Mount, group: str, root: Path) -> tuple[Path, ...]:
     return (own, *list(own.parents)[: len(own.parts) - len(base.parts)])
 
 
-# -------------------- cpu
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
     """The processor as seen from this process."""
@@ -184,9 +181,6 @@ def allowed(pid: int = 0) -> set[int]:
         return set(range(os.cpu_count() or 1))
 
 
-# -------------------- memory
-
-
 class _Files(NamedTuple):
     limits: tuple[str, ...]
     use: str
@@ -264,9 +258,6 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
 def _entries(path: Path) -> dict[str, int]:
     pairs = [line.split()[:2] for line in text_of(path).splitlines()]
     return {pair[0].rstrip(":"): value for pair in pairs if len(pair) == 2 and (value := whole(pair[1])) is not None}
-
-
-# -------------------- machine
 
 
 # Four distributions bring one and the same module `cv2`. With two of them, the one installed last has overwritten files

@@ -57,13 +57,18 @@ def _sizes(pid: int, file: str, names: Sequence[bytes], proc: Path) -> list[int]
     return [*sizes.values()]
 
 
-class TreeReading(NamedTuple):
-    """The use of a process tree at one moment."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look at a process tree."""
 
-    cpu_seconds: float  # since the first process began, user and system, of the living and the dead, to 10 ms
-    memory_bytes: int  # private memory of all processes, and the shared memory of the one that has most of it
-    processes: int  # how many are alive
+    seconds: float = 0.0  # when, by `time.monotonic`, which on Linux all processes of a machine share
+    cpu_seconds: float = 0.0  # since the first process began, user and system, of the living and the dead, to 10 ms
+    memory_bytes: int = 0  # private memory of all processes, and the shared memory of the one that has most of it
+    processes: int = 1  # how many are alive
     workers_bytes: int = 0  # private memory of all but the first
+    # CPU time of everything on the cores that may be used until now, time stolen by a hypervisor included
+    machine_cpu_seconds: float = 0.0
+    gpus: tuple[GpuUse, ...] = ()  # the use of each GPU by all processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +105,23 @@ class ProcessTree:
         self._lost_ticks = self._ticks = 0
         self._fell = False
 
-    def sample(self, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic) -> Sample:
-        return Sample(
-            tree=self.read(),
-            seconds=clock(),
-            machine_cpu_seconds=busy_seconds(self._proc, self._cores),
-            gpus=() if nvml is None else nvml.use(),
-        )
-
     def running(self) -> set[int]:
         self._look()
         return {pid for pid, process in self._members.items() if not process.has_ended}
 
-    def read(self) -> TreeReading:
+    def read(self, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic) -> Sample:
         self._look()
         each = {pid: resident(pid, self._proc) for pid in self._members}
         own = sum(one.anonymous_bytes for one in each.values())
         shared = max((one.file_bytes + one.shared_bytes for one in each.values()), default=0)
-        return TreeReading(
+        return Sample(
+            seconds=clock(),
             cpu_seconds=self._ticks / _TICKS_PER_SECOND,
             memory_bytes=own + shared,
             processes=len(self._members),
             workers_bytes=own - each.get(self._pid, Resident()).anonymous_bytes,
+            machine_cpu_seconds=busy_seconds(self._proc, self._cores),
+            gpus=() if nvml is None else nvml.use(),
         )
 
     def queued_seconds(self) -> float:
@@ -316,17 +316,6 @@ def _apply_threads() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One look at a process tree."""
-
-    seconds: float  # when, by `time.monotonic`, which on Linux all processes of a machine share
-    tree: TreeReading
-    # CPU time of everything on the cores that may be used until now, time stolen by a hypervisor included
-    machine_cpu_seconds: float
-    gpus: tuple[GpuUse, ...]  # the use of each GPU by all processes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """The samples of some time, oldest first. Peaks are of the samples: changes between two are not seen."""
 
@@ -343,14 +332,14 @@ class Usage:
     @property
     def others_cores(self) -> float | None:
         """The usable cores that others kept busy on average: all use of them, less that of the tree."""
-        spent = [(each.seconds, each.machine_cpu_seconds - each.tree.cpu_seconds) for each in self.samples]
+        spent = [(each.seconds, each.machine_cpu_seconds - each.cpu_seconds) for each in self.samples]
         if not spent or (seconds := spent[-1][0] - spent[0][0]) <= 0:
             return None
         return max(0.0, (spent[-1][1] - spent[0][1]) / seconds - self.spare_cores)
 
     @property
     def peak_processes(self) -> int | None:
-        return max((sample.tree.processes for sample in self.samples), default=None)
+        return max((sample.processes for sample in self.samples), default=None)
 
 
 # -------------------- neighbours
@@ -379,7 +368,7 @@ class Neighbours:
     def __init__(
         self, look: Callable[[], Sample] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._look, self._clock = look or functools.partial(ProcessTree(os.getpid()).sample, clock=clock), clock
+        self._look, self._clock = look or functools.partial(ProcessTree(os.getpid()).read, clock=clock), clock
         self._cores = 0.0
         self._before = self._read()
 
@@ -394,9 +383,6 @@ class Neighbours:
         began, found = self._clock(), self._look()
         self._pause = max(_LEAST_SECONDS, (self._clock() - began) / _SHARE)
         return found
-
-
-# -------------------- sampler
 
 
 class Sampler:
@@ -445,7 +431,7 @@ class Sampler:
             self._sample()
 
     def _sample(self) -> None:
-        self._samples.append(self._tree.sample(self._nvml, self._clock))
+        self._samples.append(self._tree.read(self._nvml, self._clock))
 
 
 # -------------------- allocator: the C library keeps the memory of freed images instead of giving it back

@@ -47,8 +47,6 @@ from autopipe.workload.ops.planner import looked_at, normalise
 from autopipe.workload.sample import Batch, FieldKind, Source
 from autopipe.workload.workload import Workload
 
-# -------------------- the page cache
-
 
 class PageCache:
     """Prepares files for trials, and remembers those that have been read."""

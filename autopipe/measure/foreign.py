@@ -6,7 +6,6 @@ OpenCV's threads).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.util
 import math
@@ -36,15 +35,6 @@ _RETURNS: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Fed:
-    """Arguments of `fit`."""
-
-    arguments: Mapping[str, Any]  # of `fit`
-    settle_seconds: float = 0.0  # time for its own tuning before it is timed
-    workers: int = 1  # threads or processes that make whole batches
-
-
 class ForeignCode:
     """One piece of foreign code: plain code by the name of its form, or the user's function."""
 
@@ -53,11 +43,12 @@ class ForeignCode:
     ) -> None:
         """Get the data, and look at the first batch of a user's function called `name`."""
         self.workload, self._plan, self._mode = workload, plan, mode
+        self.settle_seconds, self.workers = 0.0, 1  # for its own tuning before it is timed; that make whole batches
         self._form = code if isinstance(code, str) else None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._compiled: set[int] = set()  # benches, by their identity: a session keeps them
         if isinstance(code, str):
-            self.fed = _fed(self._plain(code), self.workload, code)
+            self._arguments = self._fed(self._plain(code))
         else:
             try:
                 made = code()
@@ -65,21 +56,34 @@ class ForeignCode:
                 said = f"The baseline `{name}()` raised {told(error)}"
                 raise WorkloadError(said, hint=f"It is called without arguments. {_RETURNS}") from error
             self._require_alike(made, name)
-            self.fed = _fed(_without_last(made), self.workload, name)
+            self._arguments = self._fed(_without_last(made))
+
+    def _fed(self, made: Any) -> dict[str, Any]:
+        """Return the arguments of `fit`."""
+        size, endless = self.workload.batch_size, {"steps_per_epoch": ENDLESS, "epochs": 1}
+        if isinstance(made, keras.utils.PyDataset):
+            self.workers = max(1, made.workers)
+            return {"x": made, **(endless if made.num_batches is None else {})}
+        if _is_dataset(made):
+            self.settle_seconds = AUTOTUNE_SECONDS
+            return {"x": made, "shuffle": False, **(endless if int(made.cardinality()) == -1 else {})}
+        rows = len(_arrays(made)[0]) // size * size
+        arrays = {key: mapped(lambda part: part[:rows], slot) for key, slot in zip(SLOTS, made, strict=False)}
+        return {**arrays, "batch_size": size, "shuffle": self.workload.shuffle}
 
     def compile(self, bench: Bench) -> None:
         """Train one step unless done already, so that compilation is not timed."""
         if id(bench) not in self._compiled:
             with bench.strategy.scope():
                 if self._mode is Mode.TRAIN:
-                    bench.model.fit(**{**self.fed.arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
+                    bench.model.fit(**{**self._arguments, "epochs": 1, "steps_per_epoch": 1}, verbose=0)
                 else:
                     self._serve(bench, {"steps": 1})(verbose=0)
             self._compiled.add(id(bench))
 
     def _serve(self, bench: Bench, more: Mapping[str, Any]) -> Callable[..., object]:
         """Return Keras's `evaluate` or `predict` of the data."""
-        arguments = {**self.fed.arguments, **more}
+        arguments = {**self._arguments, **more}
         left_out = {"epochs", "steps_per_epoch", "shuffle", *(SLOTS[1:] if self._mode is Mode.PREDICT else ())}
         if "steps_per_epoch" in arguments:  # the data do not end
             arguments.setdefault("steps", len(self.workload.data) // self.workload.batch_size)
@@ -98,7 +102,7 @@ class ForeignCode:
         over = assembly.for_evaluation(self.workload, validation)
         filled = cut and self._form == module.CACHED  # a part of it would be decoded anew in each epoch
         data = self._filled(over, make_plan(over)) if filled else self._made(self._form, over)
-        arguments = {**self.fed.arguments, "epochs": ENDLESS, "validation_data": data}
+        arguments = {**self._arguments, "epochs": ENDLESS, "validation_data": data}
         if cut or "steps_per_epoch" in arguments:
             arguments |= {"steps_per_epoch": steps[0], "validation_steps": steps[1]}
             if _is_dataset(arguments["x"]):
@@ -110,7 +114,7 @@ class ForeignCode:
         """Train until the probe has seen enough, for at most so many epochs; in another mode, evaluate or predict."""
         with bench.strategy.scope():
             if self._mode is Mode.TRAIN:
-                bench.model.fit(**{"epochs": epochs, **self.fed.arguments}, callbacks=[probe], verbose=0)
+                bench.model.fit(**{"epochs": epochs, **self._arguments}, callbacks=[probe], verbose=0)
             else:
                 probe.passes(self._serve(bench, {}), epochs)
 
@@ -216,15 +220,3 @@ def _without_last(made: Any) -> Any:
 
     others = made.enumerate().filter(lambda number, _: number < count - 1).map(lambda _, batch: batch)
     return others.apply(tf.data.experimental.assert_cardinality(count - 1))
-
-
-def _fed(made: Any, workload: Workload, name: str) -> Fed:
-    if isinstance(made, keras.utils.PyDataset):
-        endless = {} if made.num_batches is not None else {"steps_per_epoch": ENDLESS, "epochs": 1}
-        return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))
-    if _is_dataset(made):
-        endless = {"steps_per_epoch": ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
-        return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=AUTOTUNE_SECONDS)
-    rows = len(_arrays(made)[0]) // workload.batch_size * workload.batch_size
-    arrays = {key: mapped(lambda part: part[:rows], slot) for key, slot in zip(SLOTS, made, strict=False)}
-    return Fed(arguments={**arrays, "batch_size": workload.batch_size, "shuffle": workload.shuffle})

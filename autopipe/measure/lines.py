@@ -68,9 +68,6 @@ class Lines(Value):
         )
 
 
-# -------------------- the looks
-
-
 class LineWatch:
     """Looks at this process from `start` to `stop`, and from now on at those that it forks."""
 

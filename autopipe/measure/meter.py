@@ -115,8 +115,7 @@ def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
     step_seconds = max(step_seconds, 1e-6)
     bursts = max(1, math.ceil(0.1 / step_seconds / workers))
     half = max(1, math.floor(rule.most_seconds / 2 / step_seconds))
-    part = math.ceil(workers / math.ceil(workers / half))
-    return min(workers * bursts, half // workers * workers or part)
+    return min(workers * bursts, half // workers * workers or math.ceil(workers / math.ceil(workers / half)))
 
 
 def _images(edges: Sequence[Edge]) -> int:
@@ -230,8 +229,7 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None, images_b
     paused: list[Window] = []
     others: list[Window] = []
     for window in windows:
-        epoch_begins = -images_before % epoch_images < window.images
-        (paused if epoch_begins else others).append(window)
+        (paused if -images_before % epoch_images < window.images else others).append(window)  # an epoch begins in it
         images_before += window.images
     if not paused or not others:
         return _together(windows)

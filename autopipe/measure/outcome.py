@@ -80,7 +80,7 @@ class Resources(Value):
         if not usage.samples:
             return cls()
         first, last = usage.samples[0], usage.samples[-1]
-        seconds, own = last.seconds - first.seconds, last.tree.cpu_seconds - first.tree.cpu_seconds
+        seconds, own = last.seconds - first.seconds, last.cpu_seconds - first.cpu_seconds
         others = usage.others_cores
         looks = [sample.gpus[:gpus] for sample in usage.samples]
         cards = [_known(use.busy_percent for use in card) for card in zip(*looks, strict=False)]  # one may go away
@@ -91,8 +91,8 @@ class Resources(Value):
         return cls(
             cpu_percent=100 * own / seconds if seconds > 0 else None,
             others_cpu_percent=None if others is None else 100 * others,
-            peak_rss_bytes=max(sample.tree.memory_bytes for sample in usage.samples),
-            workers_bytes=max(sample.tree.workers_bytes for sample in usage.samples),
+            peak_rss_bytes=max(sample.memory_bytes for sample in usage.samples),
+            workers_bytes=max(sample.workers_bytes for sample in usage.samples),
             gpu_percent=fmean(every) if every else None,
             gpu_busiest_percent=max(busy, default=None),
             gpu_idlest_percent=min(busy, default=None),
@@ -276,23 +276,25 @@ class StopRule(_Options):
         return max(self.min_seconds, self.max_seconds)
 
 
-class _OnFiles(_Options):
+class OnFiles(_Options):
+    """The files of a request; all that a loader without a model needs to know."""
+
     # "warm" puts files into the page cache before a trial, "cold" removes them; "auto": cold if the data are larger
     # than memory
     page_cache: Literal["warm", "cold", "auto"] = "auto"
+    folder: str | None = None  # for samples that are converted for it; None: the temporary folder
 
 
-class MeasureOptions(StopRule, _OnFiles):
+class MeasureOptions(StopRule, OnFiles):
     """The settings of one measurement."""
 
     model_images_per_second: Positive | None = None  # of the model alone, for a session that does not measure it
     makes_images_per_second: Positive | None = None  # of a loader that fills a cache, as known; None: it is measured
-    folder: str | None = None  # for samples that are converted for it; None: the temporary folder
     trace: str | None = None  # the file of a trace; None: nothing is noted
     lines: bool = False  # watch the lines of the user's files that make batches
 
 
-class CeilingOptions(OfSetup, _OnFiles):
+class CeilingOptions(OfSetup, OnFiles):
     """The purpose of ceilings: if trials read from the disk, its speed is one of them."""
 
     model_only: bool = False  # leave out the loader, its ops and the disk, which are the same in every setup
@@ -302,19 +304,11 @@ class CeilingOptions(OfSetup, _OnFiles):
     resources: bool = False  # also watch what the model alone takes of the machine
 
 
-class LoaderOptions(_OnFiles):
-    """The options of running a loader without a model."""
-
-    seconds: Positive = 0.5  # duration, about, once its caches are filled
-    folder: str | None = None  # as in `MeasureOptions`
-
-
-class EpochOptions(_OnFiles):
+class EpochOptions(OnFiles):
     """The options of timing whole epochs."""
 
     seconds: Positive = 4.0  # duration, about, without the first epoch
     images_per_second: Positive  # of the training, by which the part of the samples is chosen
-    folder: str | None = None  # as in `MeasureOptions`
 
 
 FEWEST_VERIFIED = 256  # samples that a verification looks at, however long they take

@@ -115,7 +115,7 @@ class TrialSession:
 
     def loader(self, config: PipelineConfig, options: Options, report: Report) -> outcome.LoaderRate:
         """Run a loader without a model, on a part of the samples if something has to be made or kept first."""
-        wanted = outcome.LoaderOptions.model_validate(options)
+        wanted = outcome.OnFiles.model_validate(options)
         report.phase(Phase.OPEN)
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()
@@ -128,7 +128,7 @@ class TrialSession:
             part = description.few_samples(part, config, pages, None if known is None else known.value)
             pages.prepare(data_source.files(part.data))
         report.phase(Phase.MEASURE)
-        rate, _ = description.run_alone(part, self._plan, config, wanted.seconds, report)
+        rate, _ = description.run_alone(part, self._plan, config, 0.5, report)
         return outcome.LoaderRate(images_per_second=rate)
 
     def epoch(self, config: PipelineConfig, options: Options, report: Report) -> outcome.EpochTime:
@@ -298,9 +298,6 @@ class TrialSession:
             )
 
 
-# -------------------- the feed of a trial
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The part of the data that a trial trains on."""
@@ -388,13 +385,13 @@ def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: outcome.Measu
 def _foreign_feed(
     foreign: ForeignCode, wanted: outcome.MeasureOptions, bench: Bench, pages: PageCache
 ) -> Iterator[Feed]:
-    workload, fed, alone = foreign.workload, foreign.fed, wanted.model_images_per_second
+    workload, alone = foreign.workload, wanted.model_images_per_second
     epochs = 1 if pages.regime == "cold" else ENDLESS
     most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
     ready = pages.prepare(data_source.files(workload.data, None if workload.shuffle else range(most)))
     yield Feed(
         began=time.monotonic(),
-        meter=Meter(workload.batch_size, fed.workers, wanted, settle_seconds=fed.settle_seconds),
+        meter=Meter(workload.batch_size, foreign.workers, wanted, settle_seconds=foreign.settle_seconds),
         train=lambda probe: foreign.train(bench, probe, epochs),
         part=Part(workload=workload),
         alone=alone,
@@ -415,7 +412,7 @@ def _measurement(config: PipelineConfig, feed: Feed, usage: Usage, ended: float)
             f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
             hint='Use page_cache="warm", or more data.',
         )
-    before, usage = usage.samples[0].tree.processes, usage.between(meter.began_at, ended)
+    before, usage = usage.samples[0].processes, usage.between(meter.began_at, ended)
     resources, started = _resources(usage, config.devices), max(0, (usage.peak_processes or before) - before)
     rate, stable = meter.overall, reading.stable or reading.cut_short
     shortfall = None if feed.alone is None else max(0.0, 1 - rate.value / feed.alone)

@@ -172,8 +172,7 @@ class Pooled:
     @property
     def freedom(self) -> int:
         """The number of repeats behind noise and drift, at least 1."""
-        blocks = {each for each in self._blocks if each is not None}
-        return max(1, len(self._blocks) - len(self.keys) - len(blocks) - 1)
+        return max(1, len(self._blocks) - len(self.keys) - len({*self._blocks} - {None}) - 1)
 
     def value(self, key: str) -> float:
         return math.exp(float(self._levels[self._place[key]]))

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-WIDTH = 760.0
-"""The usual width of pictures, in pixels; a phone scrolls."""
+WIDTH = 760.0  # the usual width of pictures, in pixels; a phone scrolls
 
-LegendItem: TypeAlias = tuple[str, str, str]
-"""A shape, its class, and its meaning."""
+LegendItem: TypeAlias = tuple[str, str, str]  # a shape, its class, and its meaning
 
 _CHARACTER = 0.56  # the width of a usual character, as a share of the font size
 _SIZE, _SMALL = 13.0, 12.0  # of fonts
@@ -79,8 +77,7 @@ class Drawing:
             case "square":
                 self.rect(x - 4.5, y - 4.5, 9.0, 9.0, css)
             case _:
-                radius = {"point": 2.0, "end": 3.5}.get(shape, 4.0)
-                self._parts.append(_shape("circle", css, cx=x, cy=y, r=radius))
+                self._parts.append(_shape("circle", css, cx=x, cy=y, r={"point": 2.0, "end": 3.5}.get(shape, 4.0)))
 
     def text(self, x: float, y: float, text: str, css: str = "", anchor: str = "start") -> None:
         placed = f'x="{_number(x)}" y="{_number(y)}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 from autopipe.reports.drawing import Drawing
 
-Row: TypeAlias = Mapping[str, Any]
-"""Raw values by key, as JSON has them."""
+Row: TypeAlias = Mapping[str, Any]  # raw values by key, as JSON has them
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 

@@ -121,8 +121,7 @@ _WIDEST = 64.0  # times: an end beyond it is an arrow
 _MOST_OTHERS = 3  # of one setting are drawn; the table has all
 _NO_DIFFERENCE = 1.1  # an interval inside 1 / this to this says that there is none worth having
 
-Line: TypeAlias = Contest | Effect
-"""A line of a plot shows one of these."""
+Line: TypeAlias = Contest | Effect  # a line of a plot shows one of these
 
 
 def confirmation(result: Result) -> Section | None:
@@ -309,8 +308,7 @@ def payback(result: Result, samples: int) -> Section | None:
 
     def after(row: Row) -> str:
         epochs = row["epochs_to_pay"]
-        told = "never" if epochs is None else f"{wording.epochs_number(epochs)} epochs"
-        return "" if row["plain"] else told
+        return "" if row["plain"] else "never" if epochs is None else f"{wording.epochs_number(epochs)} epochs"
 
     columns = (
         words_column("samples kept as", "name"),
@@ -320,8 +318,7 @@ def payback(result: Result, samples: int) -> Section | None:
         Column("pays after", after),
     )
     said = [f"{row['name']} {wording.pays(row['epochs_to_pay'])}" for row in rows if not row["plain"]]
-    last_crossing = max((each for each in pays if each), default=5.0)
-    epochs = float(result.epochs or min(100, max(10, round(1.8 * last_crossing))))
+    epochs = float(result.epochs or min(100, max(10, round(1.8 * max(filter(None, pays), default=5.0)))))
     return Section(
         key="payback",
         title="When does it pay to keep samples in another form?",

@@ -233,8 +233,6 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     )
 
 
-# -------------------- verify
-
 _TOLERANCE = 1.01 / 255  # of values in 0..1: a decoder of another library differs by one level of 8 bits at most
 
 

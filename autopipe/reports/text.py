@@ -152,15 +152,13 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     `whole_training_images_per_second` (with what is paid once, if that makes a difference; else null), `baselines` (by
     name; `times_faster` is the ratio of the winner's rate to this one's, over the whole training if that is known;
     `pairs`: the number of rounds behind `interval`; `proved`: they are three or more and show a difference), `rows` (as
-    `autopipe measure --json` has them), `ceiling`
-    (model images/s, bound,
-    shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null if no measured limit is near
-    the rate), `devices` (for each number of them: whether they are `virtual`, the model alone and the best
-    configuration), `accelerator_utilisation` (of a simulated one, 0 to
-    1, by pipeline), `conversions` (storage, cut, seconds and bytes to convert, epochs until it pays), `trials`,
-    `failed`, `epoch` (of a training with validation, by pipeline: seconds of its steps, its validation and its pauses,
-    and the share of the samples on which steps were timed), `seconds`, `measuring_seconds` (of all measurements),
-    `stopped`, `trust`, `warnings`, `artifact` (its path).
+    `autopipe measure --json` has them), `ceiling` (model images/s, bound, shares, the costs of ops and reads, the
+    bottleneck as a sentence, its kind and op: null if no measured limit is near the rate), `devices` (for each number
+    of them: whether they are `virtual`, the model alone and the best configuration), `accelerator_utilisation` (of a
+    simulated one, 0 to 1, by pipeline), `conversions` (storage, cut, seconds and bytes to convert, epochs until it
+    pays), `trials`, `failed`, `epoch` (of a training with validation, by pipeline: seconds of its steps, its validation
+    and its pauses, and the share of the samples on which steps were timed), `seconds`, `measuring_seconds` (of all
+    measurements), `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
     best = result.winner
     names = {"rate": "images_per_second", "saved_seconds": "saved_seconds_an_epoch", "epochs": "epochs_to_pay"}

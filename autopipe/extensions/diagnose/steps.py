@@ -296,7 +296,7 @@ _GROWS_EPOCHS, _GROWS_SHARE, _MANY_EPOCHS = 3, 0.02, 100
 def grows(usage: Usage, epochs_from: Sequence[float]) -> Iterator[str]:
     """Say how much more memory each epoch takes than the one before; nothing if it does not, or few were seen."""
     peaks = [
-        max((each.tree.memory_bytes for each in usage.samples if begin <= each.seconds < end), default=0)
+        max((each.memory_bytes for each in usage.samples if begin <= each.seconds < end), default=0)
         for begin, end in itertools.pairwise(epochs_from[1:])  # the first one allocates what stays
     ]
     steps = [after - before for before, after in itertools.pairwise(peaks)]

@@ -28,8 +28,7 @@ from autopipe.values import Value, figure_text
 
 # -------------------- deadlines, and failures in words
 
-VARIABLE: Final = "AUTOPIPE_PATIENCE"
-"""The environment variable that multiplies all deadlines."""
+VARIABLE: Final = "AUTOPIPE_PATIENCE"  # the environment variable that multiplies all deadlines
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from autopipe.extensions.diagnose import steps as steps_
 from autopipe.extensions.diagnose.run import Onlooker, calls
 from autopipe.extensions.diagnose.steps import Epochs, Look, TimedStep, grows
 from autopipe.extensions.diagnose.watched import Watched, rows
-from autopipe.hardware.processes import Sample, TreeReading, Usage
+from autopipe.hardware.processes import Sample, Usage
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.commands import ROOT, python
 from tests.fakes.loader import ArrayLoader, Clock
@@ -381,8 +381,7 @@ def test_what_autotune_has_chosen_is_told(calls_at_once: int) -> None:
 
 def test_memory_that_grows_with_each_epoch_is_told_with_what_it_comes_to() -> None:
     def usage(*gigabytes: float) -> Usage:
-        trees = [TreeReading(processes=1, cpu_seconds=0.0, memory_bytes=int(each * 2**30)) for each in gigabytes]
-        looks = [Sample(tree=tree, seconds=at + 0.5, machine_cpu_seconds=0.0, gpus=()) for at, tree in enumerate(trees)]
+        looks = [Sample(seconds=at + 0.5, memory_bytes=int(each * 2**30)) for at, each in enumerate(gigabytes)]
         return Usage(samples=tuple(looks))
 
     begins = [0.0, 1.0, 2.0, 3.0, 4.0]

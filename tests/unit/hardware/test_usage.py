@@ -24,7 +24,6 @@ from autopipe.hardware.processes import (
     ProcessTree,
     Sample,
     Sampler,
-    TreeReading,
     Usage,
     busy_seconds,
 )
@@ -32,8 +31,7 @@ from tests.fakes.nvml import FakeNvml
 
 
 def sample(seconds: float) -> Sample:
-    tree = TreeReading(cpu_seconds=0.0, memory_bytes=0, processes=1)
-    return Sample(seconds=seconds, tree=tree, machine_cpu_seconds=0.0, gpus=())
+    return Sample(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def test_it_samples_until_it_is_stopped() -> None:
     usage = sampler.usage
     assert [sample.seconds for sample in usage.samples] == list(range(len(usage.samples)))
     assert len(usage.samples) > 5
-    assert usage.samples[-1].tree.memory_bytes > 2**20
+    assert usage.samples[-1].memory_bytes > 2**20
     assert usage.samples[-1].machine_cpu_seconds > 0
     assert "autopipe-sampler" not in {thread.name for thread in threading.enumerate()}
 
@@ -104,11 +102,11 @@ def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr(cpu, "quota_cores", lambda root: 0.25)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    first = ProcessTree(50, proc).sample()
+    first = ProcessTree(50, proc).read()
     tick = os.sysconf("SC_CLK_TCK")
-    assert first.tree.cpu_seconds == 60 / tick
+    assert first.cpu_seconds == 60 / tick
     assert first.machine_cpu_seconds == pytest.approx(168 / tick)
-    assert (first.tree.memory_bytes, first.tree.processes) == (1200 * 1024, 1)
+    assert (first.memory_bytes, first.processes) == (1200 * 1024, 1)
     assert Sampler().usage.spare_cores == 0.75
 
 
@@ -118,9 +116,9 @@ def test_cores_that_come_and_go_bring_and_take_no_work_of_others(play: Play, mon
     stat = "cpu0 {} 0 0 9 9 0 0 0 0 0\ncpu1 900000 0 0 9 9 0 0 0 0 0\n"
     proc = play({"stat": stat.format(0), "50/stat": "50 (python) S 1 50 50 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0\n"})
     tree = ProcessTree(50, proc)
-    looks = [tree.sample(clock=lambda: 0.0)]
+    looks = [tree.read(clock=lambda: 0.0)]
     (proc / "stat").write_text(stat.format(2 * os.sysconf("SC_CLK_TCK")))
-    looks.append(tree.sample(clock=lambda: 4.0))
+    looks.append(tree.read(clock=lambda: 4.0))
     assert Usage(samples=tuple(looks)).others_cores == 0.5
 
 
@@ -266,7 +264,8 @@ def test_when_the_first_process_ends_its_cpu_time_is_kept(proc: Proc) -> None:
     reader = tree(proc)
     reader.read()
     proc.remove(ROOT)
-    assert reader.read() == TreeReading(cpu_seconds=25 / TICK, memory_bytes=0, processes=0)
+    last = reader.read()
+    assert (last.cpu_seconds, last.memory_bytes, last.processes) == (25 / TICK, 0, 0)
 
 
 def test_another_process_with_the_number_of_a_dead_one_does_not_count(proc: Proc) -> None:
@@ -335,8 +334,7 @@ class Machine:
 
     def _looked(self) -> Sample:
         began, self.now = self.now, self.now + self._look_seconds
-        tree = TreeReading(cpu_seconds=self._own.pop(0), memory_bytes=0, processes=1)
-        return Sample(seconds=began, tree=tree, machine_cpu_seconds=self.busy.pop(0), gpus=())
+        return Sample(seconds=began, cpu_seconds=self._own.pop(0), machine_cpu_seconds=self.busy.pop(0))
 
 
 @pytest.mark.usefixtures("no_quota")

@@ -6,7 +6,7 @@ import pydantic
 import pytest
 
 from autopipe.hardware.gpu import GpuUse
-from autopipe.hardware.processes import Sample, TreeReading, Usage
+from autopipe.hardware.processes import Sample, Usage
 from autopipe.measure.outcome import (
     FailureKind,
     Measurement,
@@ -57,8 +57,7 @@ def test_another_schema_is_refused(change: dict[str, object]) -> None:
 
 
 def look(seconds: float, cpu: float = 0.0, *gpus: GpuUse, memory: int = 0, machine: float = 0.0) -> Sample:
-    tree = TreeReading(cpu_seconds=cpu, memory_bytes=memory, processes=1)
-    return Sample(seconds=seconds, tree=tree, machine_cpu_seconds=machine, gpus=gpus)
+    return Sample(seconds=seconds, cpu_seconds=cpu, memory_bytes=memory, machine_cpu_seconds=machine, gpus=gpus)
 
 
 def card(busy: float | None, watts: float | None = 100.0) -> GpuUse:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ModelError
-from autopipe.hardware.processes import Neighbours, Sample, TreeReading
+from autopipe.hardware.processes import Neighbours, Sample
 from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loader import Loader
@@ -92,8 +92,7 @@ class OneTrainer:
         return history
 
 
-IDLE = TreeReading(cpu_seconds=0.0, memory_bytes=0, processes=1)
-ALONE = Neighbours(lambda: Sample(seconds=0.0, tree=IDLE, machine_cpu_seconds=0.0, gpus=()), clock=lambda: 0.0)
+ALONE = Neighbours(Sample, clock=lambda: 0.0)
 
 
 def _watched(clock: Clock) -> tuple[EpochMonitor, list[tuple[int, EpochFigures]]]:
