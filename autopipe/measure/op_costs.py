@@ -34,7 +34,7 @@ from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
-from autopipe.workload.program import Link, links
+from autopipe.workload.program import Programs, links
 from autopipe.workload.sample import Sample, Source
 from autopipe.workload.workload import Workload
 
@@ -190,7 +190,7 @@ def _costs(workload: Workload, plan: Plan, cpu: NDArray[np.float64], waits: NDAr
 def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
     """Yield True for the read, and for each op, that one call does for a whole batch, without Python's lock."""
     chain = _chain(plan)
-    steps = [is_native for link in chain for is_native in (*[False] * len(link.alone), *[True] * link.programs.count)]
+    steps = [is_native for link in chain for is_native in (*[False] * len(link.alone), *[True] * link.count)]
     yield (not plan.steps or steps[:1] == [True]) and data_source.spans_half(workload.data) is not None
     for number, step in enumerate(plan.steps):
         if step.op.mixes:
@@ -198,7 +198,7 @@ def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
         yield bool(chain) and steps[number]
 
 
-def _chain(plan: Plan) -> tuple[Link, ...]:
+def _chain(plan: Plan) -> tuple[Programs, ...]:
     """Return how samples are made before they are mixed; nothing without the library."""
     singles = tuple(itertools.takewhile(lambda step: not step.op.mixes, plan.steps))
     return links(plan.source, singles) if native.why_not() is None else ()
@@ -213,7 +213,7 @@ def as_made(
     sizes make none, share that of the next one in the ratio of Python's reference.
     """
     chain = _chain(plan)
-    count = chain[0].programs.count if chain and not chain[0].alone else 0
+    count = chain[0].count if chain and not chain[0].alone else 0
     count = len(plan.steps) if count and len(chain) == 1 else count  # samples are mixed by the library, too
     python = 0.0 if found[0].native else found[0].seconds_per_image
     reference = sum(cost.seconds_per_image for cost in found[: 1 + count]) - python
@@ -233,7 +233,7 @@ def as_made(
             costs[number] = cost.model_copy(update={"seconds_per_image": share * max(0.0, until - done)})
         began, done = end + 1, max(done, until)
     factor = max(0.01, (done - python) / reference)  # whatever the clock says
-    for number in range(began, 1 + sum(len(link.alone) + link.programs.count for link in chain)):
+    for number in range(began, 1 + sum(len(link.alone) + link.count for link in chain)):
         if (cost := found[number]).native:
             costs[number] = cost.model_copy(update={"seconds_per_image": factor * cost.seconds_per_image})
     return tuple(costs)

@@ -79,11 +79,6 @@ class Variable(str):
         return "tf.string" if self.field.dtype is None else f"tf.{self.field.dtype.name}"
 
     @property
-    def as_floats(self) -> str:
-        is_there = self.field.held == "floats" or self.tensor_type == "tf.float32"
-        return str(self) if is_there else f"tf.cast({self}, tf.float32)"
-
-    @property
     def size(self) -> str:
         return f"tf.io.extract_jpeg_shape({self})" if self.field.held == "jpeg" else f"tf.shape({self})"
 

@@ -40,6 +40,9 @@ class Programs:
     after: SampleSpec  # after all of the steps
     finish: tuple[Step, ...]  # the steps behind the programs, which NumPy does
     finished: tuple[bool, ...]  # of each part, whether one of these acts on it
+    # In a chain, the steps before these that Python does to each sample, with the places of their random numbers among
+    # those of all
+    alone: tuple[tuple[Step, slice], ...] = ()
 
     @property
     def is_native(self) -> bool:
@@ -80,23 +83,17 @@ class Programs:
                 to[rows] = part
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Link:
-    """Steps that Python does to each sample, and those behind them that are done to a whole batch."""
-
-    alone: tuple[tuple[Step, slice], ...]  # the former, with the places of their random numbers among those of all
-    programs: Programs  # the latter; of no step at the end of a chain that Python ends
-
-
-def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
-    """Return the chain that makes all steps, of which none mixes samples, of samples of `before`."""
-    made, alone = list[Link](), list[tuple[Step, slice]]()
+def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Programs, ...]:
+    """Return the chain that makes all steps, of which none mixes samples, of samples of `before`. Its last programs are
+    of no step if Python ends it.
+    """
+    made, alone = list[Programs](), list[tuple[Step, slice]]()
     at = draw = 0
     while True:
         found = programs(before, steps[at:], draw=draw)
         if (is_done := found.is_native or bool(found.finish)) or at == len(steps):
             if is_done or alone or not made:
-                made.append(Link(tuple(alone), found))
+                made.append(dataclasses.replace(found, alone=tuple(alone)))
             alone.clear()
         if at == len(steps):
             return tuple(made)

@@ -93,7 +93,7 @@ class _Membership:
                 self._ours = False
                 extra_module("ray", "ray").shutdown()
                 is_rays = getattr(signal.getsignal(signal.SIGTERM), "__module__", "").startswith("ray.")
-                if is_rays and _in_main_thread():  # there was none before
+                if is_rays and threading.current_thread() is threading.main_thread():  # there was none before
                     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def ends_with_process(self, user: Any) -> None:
@@ -200,14 +200,10 @@ def _require_reachable(address: str) -> None:
     socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
 @contextlib.contextmanager
 def _own_signals(*, but_default: bool) -> Iterator[None]:
     """Keep the process's handler of SIGTERM; Ray's own stays with `but_default` if there was none before."""
-    if not _in_main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGTERM)

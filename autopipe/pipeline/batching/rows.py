@@ -22,13 +22,13 @@ from autopipe.pipeline.batching.cache import Heap, MemoryCache, Placed, write_ro
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
-from autopipe.workload.program import Link, Programs, links, programs
+from autopipe.workload.program import Programs, links, programs
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
 
 _log = logging.getLogger(__name__)
 _Read: TypeAlias = Callable[[int], Sample]
 _Run: TypeAlias = Callable[..., Sample]  # `workload.ops.planner.run`
-_Chain: TypeAlias = tuple[Link, ...]
+_Chain: TypeAlias = tuple[Programs, ...]
 _Columns: TypeAlias = Sequence[Any]  # a part of all samples each
 _Left: TypeAlias = dict[int, list[Part]]  # by the number of a part: that of each row, as it was read
 
@@ -58,10 +58,10 @@ class RowsAtOnce:
         self._rest, self._whole, self._cache, self._filler = rest, whole, cache, filler
         self._source, self._spans = recipe.source, data_source.spans_half(recipe.source)
         self._is_native = _is_native(rest) or _is_native(whole)
-        is_one = len(rest) == 1 and not rest[0].alone and rest[0].programs.before.is_fixed
+        is_one = len(rest) == 1 and not rest[0].alone and rest[0].before.is_fixed
         # Whether all samples lie in memory, in a cache once it is full, or in arrays, and no step is Python's.
         self.gathers = is_one and (cache is not None or self._spans is not None)
-        self._copies = is_one and not rest[0].programs.is_native and not rest[0].programs.finish
+        self._copies = is_one and not rest[0].is_native and not rest[0].finish
 
     @classmethod
     def of(
@@ -120,7 +120,7 @@ class RowsAtOnce:
         if isinstance(filler, Programs):
             self._fill_heap(filler, cache, np.array(missing), read)
             return
-        out = filler._rest[-1].programs.after.empty(len(missing))
+        out = filler._rest[-1].after.empty(len(missing))
         made = filler.make(np.array(missing), np.empty((len(missing), 0)), out, read, read, run)
         for row in np.flatnonzero(made).tolist():
             cache.put(missing[row], *(None if part is None else part[row] for part in out))
@@ -153,7 +153,7 @@ class RowsAtOnce:
             return None
         if self._cache is None:
             return None if self._spans is None else self._spans(indices)
-        places = self._cache.rows_of(indices) if self._rest[0].programs.before.is_fixed else None
+        places = self._cache.rows_of(indices) if self._rest[0].before.is_fixed else None
         return None if places is None else [None if each is None else Rows(each, places) for each in self._cache.rows]
 
     def _starts(
@@ -196,21 +196,21 @@ class RowsAtOnce:
         for link in chain:
             is_last = link is chain[-1]
             if link.alone and len(rows):
-                to = batch.out if is_last and not link.programs.count else None
+                to = batch.out if is_last and not link.count else None
                 rows, columns = self._run_one_by_one(link, rows, zip(*columns, strict=True), batch, to)
-            if not len(rows) or (link.alone and not link.programs.count):
+            if not len(rows) or (link.alone and not link.count):
                 break
             left = None if is_last else _Left()
-            to = batch.out if is_last else link.programs.after.empty(len(batch.indices))
-            rows = _run_programs(link.programs, columns, rows, batch.drawn, to, left)
+            to = batch.out if is_last else link.after.empty(len(batch.indices))
+            rows = _run_programs(link, columns, rows, batch.drawn, to, left)
             if left is not None:  # what no program and no step changed comes as it was read, for the steps that follow
-                finished = link.programs.finished
+                finished = link.finished
                 parts = [part if finished[number] else left.get(number, part) for number, part in enumerate(to)]
                 columns = [[None if part is None else part[row] for row in rows] for part in parts]
         return rows
 
     def _run_one_by_one(
-        self, link: Link, rows: Sequence[int], samples: Iterable[Sample], batch: _Wanted, out: Batch | None
+        self, link: Programs, rows: Sequence[int], samples: Iterable[Sample], batch: _Wanted, out: Batch | None
     ) -> tuple[list[int], _Columns]:
         """Do Python's steps to each sample; write it, if there is an `out`, or return it. Failing rows are left out."""
         made: dict[int, Sample] = {}
@@ -229,7 +229,7 @@ class RowsAtOnce:
 
 
 def _is_native(chain: _Chain) -> bool:
-    return any(link.programs.is_native for link in chain)
+    return any(link.is_native for link in chain)
 
 
 def _transposed(samples: Sequence[Sample]) -> _Columns:

@@ -34,14 +34,6 @@ def samples() -> Any:
 '''
 
 
-def _cell(column: str) -> str:
-    return f"row[{quoted(column)}]"
-
-
-def _each(value: str) -> str:
-    return f"[{value} for row in rows]"
-
-
 def _listed(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(quoted, texts))}]"
 
@@ -244,16 +236,16 @@ class Table(Files):
             delimiter = _delimiter(stream.readline())
         path, _, more = self._columns
         constants = [f"TABLE = {quoted(self._place)}", f"FOLDER = Path({quoted(os.fsdecode(self._lists[0].root))})"]
-        values = [_each(f"str(FOLDER / {_cell(path)})")]
+        values = [f"[str(FOLDER / row[{quoted(path)}]) for row in rows]"]
         if self._features is not None:
             constants.append(f"FEATURES = {_listed(more[: self._features.shape[1]])}")
-            values.append(f"np.array({_each('[float(row[name]) for name in FEATURES]')}, np.float32)")
+            values.append("np.array([[float(row[name]) for name in FEATURES] for row in rows], np.float32)")
         if self._labels is not None:
             known, value = self._plain_labels(np.asarray(self._labels).dtype)
             constants += known
             values.append(value)
         if self._weights is not None:
-            values.append(_each(f"np.float32({_cell(more[-1])})"))
+            values.append(f"[np.float32(row[{quoted(more[-1])}]) for row in rows]")
         made = names(spec)
         shown = ", ".join(values)
         if len(values) > 2:
@@ -269,10 +261,10 @@ class Table(Files):
         for at, (column, known) in enumerate(zip(self._columns[1], classes, strict=True)):
             name = f"CLASSES_{at}" if is_vector else "CLASSES"
             constants += [] if known is None else [f"{name} = {_listed(known)}"]
-            cells.append(f"{number}({_cell(column)})" if known is None else f"{name}.index({_cell(column)})")
+            cells.append(f"{number if known is None else f'{name}.index'}(row[{quoted(column)}])")
         if not is_vector:
-            return constants, _each(cells[0])
-        return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype.name})"
+            return constants, f"[{cells[0]} for row in rows]"
+        return constants, f"np.array([[{', '.join(cells)}] for row in rows], np.{dtype.name})"
 
     def _warn_of_twins(self, paths: Sequence[str]) -> None:
         """Warn of images that rows name with other classes, unless features or weights tell rows apart."""

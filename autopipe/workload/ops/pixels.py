@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, OpError, shortened, warn_of_data
 from autopipe.workload.op import Op, Step
-from autopipe.workload.plain_code import Library, Lines, Variable, parts
+from autopipe.workload.plain_code import Library, Lines, Variable, converted, parts
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
 
 
@@ -68,7 +68,8 @@ def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours:
         shape = part.field.shape
         if colours and shape is not None and shape[2:] != (3,):
             continue
-        lines = [f"{part} = {change.format(part.as_floats)}", *plain_rounded(part, clips=not colours)]
+        floats = part if part.tensor_type == "tf.float32" else converted(part, "float32", "tf")
+        lines = [f"{part} = {change.format(floats)}", *plain_rounded(part, clips=not colours)]
         if colours and shape is None:
             lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
         yield from lines
