@@ -9,6 +9,7 @@ imported here, and the module is read without running it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import os
 import shlex
@@ -182,7 +183,11 @@ def beside(artifact: Path) -> tuple[bool, Reference | None]:
             tree = ast.parse(stream.read(_MOST_BYTES))
     except (OSError, ValueError, SyntaxError):
         return False, None
-    constants = dict(filter(None, map(_constant, tree.body)))
+    constants = dict[str, Any]()
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                constants[statement.targets[0].id] = ast.literal_eval(statement.value)
     if GENERATED not in (ast.get_docstring(tree) or "") or constants.get("ARTIFACT") != artifact.name:
         return False, None
     workload = constants.get("WORKLOAD")
@@ -268,12 +273,3 @@ def _absolute_text(named: FileReference | ModuleReference, file: Path) -> str:
     if isinstance(named, ModuleReference):
         return text(named)
     return f"{(file.parent / named.path).resolve()}:{named.attribute}"
-
-
-def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-        return None
-    try:
-        return statement.targets[0].id, ast.literal_eval(statement.value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None

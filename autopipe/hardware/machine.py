@@ -75,7 +75,12 @@ def _groups(controller: str, root: Path) -> Iterator[tuple[bool, tuple[Path, ...
     for mount in read(root):
         unified = mount.kind == "cgroup2"
         if unified or (mount.kind == "cgroup" and controller in mount.options):
-            yield unified, _folders(mount, own.get("" if unified else controller, "/"), root)
+            base, path = root / mount.point.lstrip("/"), PurePosixPath(own.get("" if unified else controller, "/"))
+            # A container sees its own group as the mount point, whatever the host calls it; `..` leads out of its
+            # namespace.
+            inside = path.relative_to(mount.inner) if path.is_relative_to(mount.inner) else PurePosixPath()
+            group = base if ".." in inside.parts else base / inside
+            yield unified, (group, *list(group.parents)[: len(group.parts) - len(base.parts)])
 
 
 def number(path: Path) -> int | None:
@@ -89,14 +94,6 @@ def whole(word: str) -> int | None:
         return int(word)
     except ValueError:
         return None
-
-
-def _folders(mount: Mount, group: str, root: Path) -> tuple[Path, ...]:
-    base, path = root / mount.point.lstrip("/"), PurePosixPath(group)
-    # A container sees its own group as the mount point, whatever the host calls it; `..` leads out of its namespace.
-    inside = path.relative_to(mount.inner) if path.is_relative_to(mount.inner) else PurePosixPath()
-    own = base if ".." in inside.parts else base / inside
-    return (own, *list(own.parents)[: len(own.parts) - len(base.parts)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

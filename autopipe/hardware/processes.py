@@ -84,16 +84,12 @@ class ProcessTree:
     """The processes that descend from `pid`; `proc` is the folder of the kernel's process files.
 
     A process belongs to the tree if its parent, or the leader of its process group or session, does, and stays in it:
-    the children of a worker that has died still count.
-
-    Memory: resident sizes would count the shared blocks of a loader once a worker, and the kernel's fair figure (PSS)
-    takes 7 ms for a process that has imported JAX, during which it cannot map memory. So shared pages count once, with
-    the process that has most of them: with 4 workers on one block of 256 MiB, resident sizes add up to 1469 MiB, PSS to
-    366, this to 374. Memory that a forked child still shares with its parent is counted for both.
-
-    CPU: the time of a process is in its own figures, then in those of the parent that waited for it. If that is outside
-    of the tree, the last reading is kept; so is time that is missing in two readings in a row, as of a parent that
-    ignores SIGCHLD (`man 2 wait`), such as Ray's.
+    the children of a worker that has died still count. Shared pages count once, with the process that has most of them:
+    resident sizes would count the blocks of a loader once a worker, and the kernel's fair figure (PSS) takes 7 ms for a
+    process that has imported JAX, during which it cannot map memory. What a forked child still shares with its parent
+    is counted for both. The time of a process is in its own figures, then in those of the parent that waited for it. If
+    that is outside of the tree, the last reading is kept; so is time that is missing in two readings in a row, as of a
+    parent that ignores SIGCHLD (`man 2 wait`), such as Ray's.
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
@@ -437,17 +433,11 @@ class Sampler:
 # -------------------- allocator: the C library keeps the memory of freed images instead of giving it back
 # Each decoded image is a block of some megabytes that lives for a moment. By default glibc maps such a block from the
 # kernel and unmaps it, and the kernel clears every page of it again; several workers wait for each other there. Keeping
-# it made 960x720 PNG files decode 1.35 times as fast on two threads, and 500x375 JPEG files 1.05 times as fast in
-# processes.
-#
-# Batches of 19 MB made in a thread, as by `keras.utils.PyDataset`, each had a heap of their own, which glibc unmapped
-# with the batch: 175,000 page faults a second, half of the processor's time, and 451 images/s instead of 921 in a
-# process that had not trained before. The padding at the top keeps the last heap of each thread.
-#
-# TensorFlow sets the trim threshold to 128 KiB when it makes its first dataset of a Python generator (its log says
-# "Memory patch applied"), so the code that makes one calls this again afterwards: an MLP on 28x28 arrays, whose
-# optimizer takes and frees 200 KB five times a step, had 250 page faults a step otherwise, and trained 140,000
-# images/s, not 300,000.
+# it made 960x720 PNG files decode 1.35 times as fast on two threads. Batches of 19 MB made in a thread, as by
+# `keras.utils.PyDataset`, each had a heap of their own, which glibc unmapped with the batch: 451 images/s instead of
+# 921. The padding at the top keeps the last heap of each thread. TensorFlow sets the trim threshold to 128 KiB when it
+# makes its first dataset of a Python generator (its log says "Memory patch applied"), so the code that makes one calls
+# this again afterwards: an MLP on 28x28 arrays trained 140,000 images/s otherwise, not 300,000.
 
 
 # Variable of the environment, number in <malloc.h> (https://man7.org/linux/man-pages/man3/mallopt.3.html), and bytes.

@@ -81,7 +81,8 @@ class LineWatch:
         self._found: Lines | None = None
         self.paused = False  # nothing is looked at, also in processes that are forked meanwhile
         self.has_forked = False
-        os.register_at_fork(after_in_parent=self._note_fork, after_in_child=self._begin_in_child)
+        noting = functools.partial(setattr, self, "has_forked", True)
+        os.register_at_fork(after_in_parent=noting, after_in_child=self._begin_in_child)
 
     @property
     def is_new(self) -> bool:
@@ -111,9 +112,6 @@ class LineWatch:
             self._found = every.model_copy(update={"lines": (*every.lines[:1], *kept), "own": here.own[:8]})
             self._tally = _Tally()
         return self._found if self._found.seconds >= 0.1 or self._found.own else None
-
-    def _note_fork(self) -> None:
-        self.has_forked = True
 
     def _begin_in_child(self) -> None:
         if self._found is None and not self.paused:  # it is the parent's to stop

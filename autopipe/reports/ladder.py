@@ -210,22 +210,16 @@ def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) ->
 _MODEL = "the model's own"
 
 
-def _paid(result: Result) -> list[tuple[OpCost, bool]]:
-    ceiling = result.ceiling
-    if ceiling is None or not ceiling.op_costs or result.winner is None:
-        return []
-    limits = cost_model.bounds(ceiling, pick.parse_config(result.winner.config))
-    paid = {op.name for op in limits.work.paid}
-    model = OpCost(name=_MODEL, part="finish", seconds_per_image=ceiling.model_core_seconds_per_image)
-    return [*((op, op.name not in paid) for op in limits.costs.op_costs), (model, False)]
-
-
 def costs(result: Result) -> Section | None:
     """Make the section of the waterfall; None if ops were not measured."""
-    found = _paid(result)
-    if not found:
+    ceiling, best = result.ceiling, result.winner
+    if ceiling is None or not ceiling.op_costs or best is None:
         return None
-    *loader, (model, _) = found
+    limits = cost_model.bounds(ceiling, pick.parse_config(best.config))
+    paid = {op.name for op in limits.work.paid}
+    model = OpCost(name=_MODEL, part="finish", seconds_per_image=ceiling.model_core_seconds_per_image)
+    loader = [(op, op.name not in paid) for op in limits.costs.op_costs]
+    found = [*loader, (model, False)]
     dearest, is_spared = max(loader, key=lambda each: each[0].wall_seconds_per_image)
     whole, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
     text = f"The loader spends most on {dearest.name}: {wording.milliseconds(whole)} an image"

@@ -80,15 +80,15 @@ class Watch:
         self.phase_seconds: dict[Phase, float] = {}  # durations up to the last clock reading
         self._deadlines, self._until = deadlines, until
         self._ends = min(until, now + deadlines.request_seconds)
-        self._began = self._heard = self._counted = now
+        self._began = self._heard = now
 
     def enter(self, phase: Phase, now: float) -> None:
         self.heard(now)
         self.phase = phase
 
     def heard(self, now: float) -> None:
-        self.phase_seconds[self.phase] = self.phase_seconds.get(self.phase, 0.0) + now - self._counted
-        self._heard = self._counted = now
+        self.phase_seconds[self.phase] = self.phase_seconds.get(self.phase, 0.0) + now - self._heard
+        self._heard = now
 
     def left_seconds(self, now: float) -> float:
         return max(0.0, min(self._heard + self._deadlines.of(self.phase), self._ends) - now)
