@@ -63,18 +63,21 @@ def bottleneck(
     dearest = max(bounds.work.paid, key=lambda op: op.wall_seconds_per_image, default=None)
     # Three equal parts that take turns give three times the rate; a limit beyond that explains nothing.
     unexplained = following is None or following.images_per_second > 3.0 * rate
+    others_took = 0.0 if used is None else (used.others_cpu_percent or 0.0) / 100
     if unexplained and dearest is not None and loader_alone is not None and loader_alone <= OVERTAKEN * rate:
         found = Limit(kind=Kind.OP, images_per_second=loader_alone, op=dearest.name)
+        why = "so its workers hold each other up"
+        if others_took > _BUSY:
+            why = f"which may be due to the {others_took:.1f} cores that other programs took"
         words = (
             f"the loader is the limit: without a model it makes {_text(loader_alone)} images/s, most of it "
-            f"in {dearest.name}; the ops by themselves take less, so its workers hold each other up"
+            f"in {dearest.name}; the ops by themselves take less, {why}"
         )
     elif unexplained and 1.0 <= _core_share(bounds, rate) <= _READ_HIGH:
         found, words = _between(bounds, rate, Limit(kind=Kind.OP, images_per_second=rate))
     elif following is None:
         words = f"no limit that was measured explains what is missing: all of them are below {_text(rate)} images/s"
     elif unexplained:
-        others_took = 0.0 if used is None else (used.others_cpu_percent or 0.0) / 100
         maybe = f"the {others_took:.1f} cores that other programs took" if others_took > _BUSY else _PAUSES
         found = None
         words = (

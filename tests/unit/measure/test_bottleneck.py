@@ -189,6 +189,9 @@ def test_what_no_limit_explains_may_be_what_other_programs_took() -> None:
         found = bottleneck(bounds(ceiling(), THREADS), 200.0, used=Resources(others_cpu_percent=others))
         assert kind_of(found) is None
         assert said in found.sentence
+        slow = bottleneck(bounds(ceiling(), THREADS), 200.0, None, 210.0, Resources(others_cpu_percent=others))
+        assert kind_of(slow) is Kind.OP
+        assert (said if others == 170.0 else "its workers hold each other up") in slow.sentence
 
 
 def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:
