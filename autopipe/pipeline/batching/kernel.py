@@ -79,7 +79,7 @@ class Kernel:
         self._draws = list(itertools.starmap(slice, itertools.pairwise(ends)))  # of each step in a row of numbers
         singles_alone = recipe.steps[:singles]
         before = singles_alone[0].before if singles_alone else self._single
-        rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
+        rows = RowsAtOnce.of(recipe.source, cache, before, singles_alone, kept)
         self._run, self._run_on_batch = (noted(each, lambda step, *_: step.op.name) for each in (run, _run_on_batch))
         self._read_sample: Callable[..., Sample] = noted(read_sample, "read")
         self._make_rows = None if rows is None else noted(rows.make, "native batch")

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import AutopipeError
 from autopipe.pipeline.batching.cache import Heap, MemoryCache, Placed, write_rows
-from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
 from autopipe.workload.program import Programs, links, programs
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec, Source
 
 _log = logging.getLogger(__name__)
 _Read: TypeAlias = Callable[[int], Sample]
@@ -48,7 +47,7 @@ class RowsAtOnce:
 
     def __init__(
         self,
-        recipe: Recipe,
+        source: Source,
         cache: MemoryCache | None,
         rest: _Chain,
         whole: _Chain,
@@ -56,7 +55,7 @@ class RowsAtOnce:
     ) -> None:
         """Do `rest` behind the cache, and the `whole` on what it does not keep; `filler`, or Python, fills it."""
         self._rest, self._whole, self._cache, self._filler = rest, whole, cache, filler
-        self._source, self._spans = recipe.source, data_source.spans_half(recipe.source)
+        self._source, self._spans = source, data_source.spans_half(source)
         self._is_native = _is_native(rest) or _is_native(whole)
         is_one = len(rest) == 1 and not rest[0].alone and rest[0].before.is_fixed
         # Whether all samples lie in memory, in a cache once it is full, or in arrays, and no step is Python's.
@@ -65,21 +64,21 @@ class RowsAtOnce:
 
     @classmethod
     def of(
-        cls, recipe: Recipe, cache: MemoryCache | None, before: SampleSpec, steps: Sequence[Step], kept: int
+        cls, source: Source, cache: MemoryCache | None, before: SampleSpec, steps: Sequence[Step], kept: int
     ) -> Self | None:
         """Return the rows of `steps`, the first `kept` of them before the cache; None if Python makes all."""
         if native.why_not() is not None:
             return None
         whole = links(before, steps)
         if not kept:
-            made = cls(recipe, cache, whole, whole)
+            made = cls(source, cache, whole, whole)
         else:
             first = links(before, steps[:kept])
-            filler: Self | Programs | None = cls(recipe, None, first, first) if _is_native(first) else None
+            filler: Self | Programs | None = cls(source, None, first, first) if _is_native(first) else None
             if not steps[kept - 1].after.is_fixed:
                 found = programs(before, steps[:kept], any_shape=True)
                 filler = found if found.is_native and found.count == kept and not found.finish else None
-            made = cls(recipe, cache, links(steps[kept - 1].after, steps[kept:]), whole, filler)
+            made = cls(source, cache, links(steps[kept - 1].after, steps[kept:]), whole, filler)
         return made if made.gathers or made._is_native or made._filler is not None else None
 
     def make(

@@ -31,7 +31,6 @@ from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.rows import RowsAtOnce
-from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Folder, Storage, Where, shard_file
 from autopipe.pipeline.storage.layout import RECORD_NAME, SetRecord
@@ -168,9 +167,7 @@ class _Run:
         self.shards: list[tuple[int, float]] = []  # samples and seconds of those written
         self._rows: RowsAtOnce | None = None  # makes many samples at once
         if (steps := conversion.steps) and conversion.spec.is_fixed:
-            spec = conversion.spec
-            recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
-            self._rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0)
+            self._rows = RowsAtOnce.of(conversion.source, None, steps[0].before, steps, 0)
 
     @property
     def written(self) -> int:
