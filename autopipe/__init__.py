@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.pipeline.devices.trainer import Trainer as Trainer
     from autopipe.pipeline.loader import Loader as Loader
-    from autopipe.pipeline.loaders.processes import Processes as Processes
     from autopipe.pipeline.loaders.resident import Resident as Resident
     from autopipe.pipeline.loaders.tfdata import TfData as TfData
-    from autopipe.pipeline.loaders.threads import Threads as Threads
+    from autopipe.pipeline.loaders.workers import Processes as Processes
+    from autopipe.pipeline.loaders.workers import Threads as Threads
     from autopipe.pipeline.wrap import wrap as wrap
     from autopipe.workload.data.arrays import Arrays as Arrays
     from autopipe.workload.data.columns import NPZ as NPZ
@@ -99,10 +99,9 @@ _NAMES = {
     "pipeline.devices.simulated": "SimulatedAccelerator",
     "pipeline.devices.trainer": "Trainer",
     "pipeline.loader": "Loader",
-    "pipeline.loaders.processes": "Processes",
     "pipeline.loaders.resident": "Resident",
     "pipeline.loaders.tfdata": "TfData",
-    "pipeline.loaders.threads": "Threads",
+    "pipeline.loaders.workers": "Processes Threads",
     "pipeline.wrap": "wrap",
     "workload.data.arrays": "Arrays",
     "workload.data.columns": "NPZ",

@@ -21,7 +21,7 @@ import peers
 
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.op import Op
 from autopipe.workload.ops.geometry import RandomFlip

@@ -27,8 +27,7 @@ from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import trace as traces
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, SettingValue
 from autopipe.pipeline.devices.simulated import NO_MODEL, SimulatedAccelerator
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.reports import tables, wording
 from autopipe.reports.answer import Answer
 from autopipe.search import searching

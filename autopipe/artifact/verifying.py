@@ -27,7 +27,7 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.search import space as spaces
 from autopipe.search.space import of_wrapped

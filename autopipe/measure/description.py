@@ -35,7 +35,7 @@ from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, ModelSetup,
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.eject import NAMES, module
 from autopipe.pipeline.loader import Recipe
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData

@@ -33,7 +33,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.batching import pickling
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import OwnStep, WrappedData
 from autopipe.values import figure_text

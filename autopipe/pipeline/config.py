@@ -1,6 +1,6 @@
 """A configuration: how a workload is fed, by values that a search may choose. Nothing here may change what is trained.
 
-The knobs of a loader live with the loader (`autopipe.pipeline.loaders.threads.Threads`, ...); this module holds their
+The knobs of a loader live with the loader (`autopipe.pipeline.loaders.workers.Threads`, ...); this module holds their
 base, and the configuration that carries one of them.
 """
 

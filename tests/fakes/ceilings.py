@@ -6,7 +6,7 @@ from typing import Any
 
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search.space import Params, to_config
 from autopipe.values import Estimate
 

@@ -10,7 +10,7 @@ from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.schema import Profile
 from autopipe.measure.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import space as spaces
 from autopipe.search import study
 from autopipe.search.conclusion import Searched

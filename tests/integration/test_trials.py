@@ -506,7 +506,7 @@ from autopipe.measure.trial.child import Launch, _environment
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 
 server = ForkServer() if {forked} else None
 

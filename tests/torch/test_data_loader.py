@@ -24,7 +24,7 @@ from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.fakes.commands import autopipe, in_shell, succeeded
 from tests.fakes.reports import Told

@@ -18,7 +18,7 @@ import pydantic
 from autopipe.pipeline.config import STORAGES, LoaderConfig
 from autopipe.pipeline.devices.strategy import SharingStrategy
 from autopipe.pipeline.loader import Loader, LoadJob
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.storage.array import Array
 from autopipe.workload.op import Op
 

@@ -6,18 +6,16 @@ difference: the thread itself, or a process of its own that the thread waits for
 
 from __future__ import annotations
 
-import abc
 import collections
 import dataclasses
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError, told, worker_failure
@@ -26,12 +24,9 @@ from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot, SlotPool
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
-from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
 from autopipe.pipeline.batching.stream import DRAWING, BatchStream, Task, starting
-from autopipe.pipeline.config import LoaderConfig, ModelSetup
-from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, at_a_time
-from autopipe.pipeline.wrap import OF_DATASETS, WrappedData
-from autopipe.workload.sample import Batch, Source
+from autopipe.pipeline.loader import LoadJob, Owner, WorkloadLoader
+from autopipe.workload.sample import Batch
 
 _PATIENCE_SECONDS = 10.0  # for threads to end; one that a user's function holds for ever ends with the process
 # The bad samples; or the batch itself, if it does not fit the slot. The last: the error that ended a group early.
@@ -57,60 +52,6 @@ class Filler(Protocol):
         """Give up at once, also in the middle of `fill_slot`, which may then raise anything."""
 
 
-class StreamingConfig(LoaderConfig):
-    """The knobs of a loader whose workers each fill a whole batch at a time; `Threads` says what they are."""
-
-    workers: int = pydantic.Field(ge=1, le=1024)
-    queue_size: int = pydantic.Field(default=8, ge=1, le=1024)
-    read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
-
-    spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        OF_DATASETS: {"workers": {"range": [1, 512, "cores*2"], "log": True}, "queue_size": [4, 16]}
-    }
-
-    @classmethod
-    def against(cls, data: Source) -> str | None:
-        if isinstance(data, WrappedData) and not data.by_index:
-            return data.why_one_reader
-        return None
-
-    def worker_count(self) -> int:
-        return self.workers
-
-    def buffered_batches(self) -> int:
-        return self.queue_size + self.workers
-
-    def samples_ahead(self, batch_size: int) -> int:
-        return samples_ahead(self.read_ahead, self.workers, batch_size)
-
-    def in_evaluation(self, batches: int) -> Mapping[str, Any]:
-        fewer = {"workers": min(self.workers, batches), "queue_size": min(self.queue_size, batches)}
-        return {"loader": self.model_copy(update=fewer)}
-
-    def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int:
-        most = self._at_a_time(batch_bytes, setup)
-        return (_groups(setup.queue_size(self.queue_size), most) + self.workers + 1) * most
-
-    def _at_a_time(self, batch_bytes: int, setup: ModelSetup) -> int:
-        return 1 if self.read_ahead else at_a_time(batch_bytes, setup.queue_size(self.queue_size), setup)
-
-    def open(self, job: LoadJob) -> Loader:
-        batch_size, batch_bytes = job.order.batch_size, job.recipe.spec.bytes * job.order.batch_size
-        most = self._at_a_time(batch_bytes, job.setup)
-        require_memory(job, self.held_batches(batch_bytes, job.setup) + most, self.samples_ahead(batch_size))
-        ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
-        with ExitStack() as undo:
-            kernel, fillers = self._fillers(job, MemoryCache.shared(job), undo)
-            queue_size = job.setup.queue_size(self.queue_size)
-            loader = StreamingLoader(job, fillers, queue_size, ahead, most if kernel.makes_several else 1, kernel)
-            undo.pop_all()
-            return loader
-
-    @abc.abstractmethod
-    def _fillers(self, job: LoadJob, cache: MemoryCache | None, undo: ExitStack) -> tuple[Kernel, Sequence[Filler]]:
-        """Return a filler for each worker, which `undo` stops, and a kernel that tells what they can do at once."""
-
-
 class StreamingLoader(WorkloadLoader):
     """Hands over the fillers' batches, in order, at most `queue_size` ahead of those in the making."""
 
@@ -126,7 +67,7 @@ class StreamingLoader(WorkloadLoader):
         """Start a thread for each filler; the other arguments are as in `Worker`."""
         self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
         self._lost = 0  # of fillers that were let go of
-        workers, waiting = len(fillers), _groups(queue_size, at_a_time)
+        workers, waiting = len(fillers), groups(queue_size, at_a_time)
         queue_size = waiting * at_a_time
         super().__init__(job, queue_size + workers * at_a_time)
         layout = RowLayout(job.recipe.spec, job.order.batch_size * at_a_time)
@@ -194,7 +135,8 @@ class StreamingLoader(WorkloadLoader):
         self._fillers = frozenset()  # a filler may hold threads and memory that end with it
 
 
-def _groups(batches: int, at_a_time: int) -> int:
+def groups(batches: int, at_a_time: int) -> int:
+    """Return in how many goes so many batches are made, of which each makes several."""
     return max(1, batches // at_a_time)
 
 

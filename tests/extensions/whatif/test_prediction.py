@@ -21,7 +21,7 @@ from autopipe.extensions.whatif.prediction import INTERCONNECTS, Machine, Measur
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search.result import DeviceCount
 from autopipe.values import Estimate
 from tests.fakes.ceilings import reads

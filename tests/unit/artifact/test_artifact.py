@@ -15,7 +15,7 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact.artifact import KeptWarning
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference
 from autopipe.errors import ArtifactError
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.values import Value
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 

@@ -34,8 +34,7 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.measure.stats import USUAL_NOISE
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.callbacks import EpochFigures
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import lock
 from autopipe.search.result import Contest, Raced, Trial

@@ -10,8 +10,7 @@ from autopipe.errors import ArtifactError
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.search.settings import Request
 from autopipe.workload.mode import Mode
 from tests.fakes.profiles import GIB, H200, NOON, artifact, config, digest, hardware, profile, trial

@@ -27,7 +27,7 @@ from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import conclusion, confirmation, measurer, study
 from autopipe.search import space as spaces
 from autopipe.search.result import Reason, Stop

@@ -19,7 +19,7 @@ from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write
 from autopipe.errors import ArtifactError
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
 from tests.fakes.profiles import profile

@@ -14,7 +14,7 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial.child import Log, PhaseBegan
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import result as events
 from autopipe.search.result import AskedBy, Reason, Stop
 from autopipe.values import Estimate

@@ -13,8 +13,7 @@ from autopipe.measure.costs import Bounds, Kind, bounds
 from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.measure.outcome import Resources
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from tests.fakes.ceilings import COSTS, THREADS, ceiling, reads
 from tests.fakes.facts import facts
 

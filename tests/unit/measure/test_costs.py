@@ -13,9 +13,8 @@ from autopipe.measure.costs import Bounds, CostProfile, Kind, bounds, conversion
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.outcome import ConversionCost
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.search.space import to_config
 from autopipe.values import Estimate
 from tests.fakes.ceilings import OPS, SLOW_READS, THREADS, ceiling, config, reads

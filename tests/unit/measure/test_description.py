@@ -19,7 +19,7 @@ from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.session import Part, TrialSession
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.values import Estimate
 from autopipe.workload.data.source import Subset

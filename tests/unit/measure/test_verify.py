@@ -20,7 +20,7 @@ from autopipe.measure.outcome import VerifyOptions
 from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import tables
 from autopipe.workload.data.arrays import Arrays

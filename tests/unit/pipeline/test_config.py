@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from autopipe.errors import ConfigError
 from autopipe.pipeline.config import Kept, ModelSetup, OfSetup, PipelineConfig, SettingValue
-from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import feasible
 from tests.fakes.facts import facts

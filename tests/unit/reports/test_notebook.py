@@ -9,7 +9,7 @@ import pytest
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.reports import notebook
 from autopipe.search.result import AskedBy, TrialFinished, TrialStarted
 from autopipe.values import Estimate

@@ -15,7 +15,7 @@ from autopipe.measure.rows import Formats, ImageForm, Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate
 from autopipe.workload.sample import Field, FieldKind, SampleSpec

@@ -8,7 +8,7 @@ import pytest
 
 from autopipe.measure.facts import SampleTail
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
 from autopipe.search.result import BaselineResult, Contest, Effect, Reason, Result, Stop

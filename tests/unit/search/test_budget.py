@@ -13,7 +13,7 @@ import pytest
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig, SettingValue
-from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.workers import Threads
 from autopipe.reports import verdict
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
