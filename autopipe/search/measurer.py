@@ -188,7 +188,7 @@ class TrialMeasurer:
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         answer = self._ceiling(setup, model_only=True, again=again)
-        return answer if isinstance(answer, Ceiling) else None
+        return None if isinstance(answer, TrialFailure) else answer
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
         options: JsonObject = {"page_cache": self.settings.page_cache, "model_only": model_only, "again": again}

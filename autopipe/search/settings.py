@@ -125,9 +125,6 @@ TRAINING: Final[Asked] = (Mode.TRAIN, None)
 _RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known configurations come first
 _RETUNE_BUDGET: Final = 0.75  # and of its time
 
-_MOST: Final = ("memory_bytes", "workers")
-"""The fields of `Limits` that an option `--max-...` sets."""
-
 _OPTIONS: Final = {
     "space": "--space {}",
     "limits.memory_bytes": "--max-memory {}B",
@@ -170,7 +167,7 @@ def retune_settings(request: Request, settings: Settings, given: Collection[str]
         "limits": dataclasses.replace(
             request.limits,
             only={**request.limits.only, **settings.limits.only},
-            **{name: getattr(settings.limits, name) for name in _MOST if name in given},
+            **{name: getattr(settings.limits, name) for name in ("memory_bytes", "workers") if name in given},
         ),
         "virtual_devices": gpu.asked() or request.virtual_devices,
     }

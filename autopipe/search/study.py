@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from optuna.samplers import TPESampler
 
@@ -36,8 +36,6 @@ from autopipe.values import Estimate, count_text
 
 _ENOUGH = 1.2  # times what the model takes: a loader that makes more is no better
 _RACED: Final = ("default", "quick")  # spaces in which nothing is left to try after the race
-
-Asked: TypeAlias = tuple[PipelineConfig, AskedBy]  # a trial and its reason
 
 
 def run(
@@ -121,7 +119,7 @@ class Search(Session):
             self.run_each(self._advice(), self._over)
         return self._beyond() or self._over() or stop
 
-    def _baselines(self, devices: int) -> Iterator[Asked]:
+    def _baselines(self, devices: int) -> Iterator[tuple[PipelineConfig, AskedBy]]:
         """Yield baselines on as many devices as the best has, unless it is the user's own: the user's first, then those
         that keep samples where the best does. If time is short only the required ones, or the first; others have half
         of the time beside the proof.
@@ -145,7 +143,7 @@ class Search(Session):
                     self.baselines = tuple(there if each is baseline else each for each in self.baselines)
                 yield (there.config, AskedBy(Asker.BASELINE, there.name))
 
-    def _advice(self) -> Iterator[Asked]:
+    def _advice(self) -> Iterator[tuple[PipelineConfig, AskedBy]]:
         """Yield the best in each converted form that should be 1.15 times as fast, unless the user refused that."""
         best, costs_known = self.best(), any(each.op_costs for each in self.ceilings)
         if self.settings.convert is False or self.facts.limits.convert or not costs_known or best is None:
