@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import sys
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
@@ -26,8 +27,10 @@ from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.measure.facts import Limits, WrappedDataset
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import config as configs
+from autopipe.pipeline.batching.datasets import has_batches, is_read_again
 from autopipe.pipeline.config import PipelineConfig, SettingValue
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.wrap import wrap
 from autopipe.search.settings import Settings
 from autopipe.search.space import from_config, near_parameter, parameter_types, to_config
 from autopipe.values import seconds, size_bytes
@@ -252,7 +255,9 @@ class Target:
 
 
 Given: TypeAlias = Workload | Tuned | Target | str | os.PathLike[str] | None
-"""A workload, "train.py:workload", a folder of images, a tuned pipeline, an artifact or its folder; None: `tuned/`."""
+"""A workload, "train.py:workload", a folder of images, a tuned pipeline, an artifact or its folder; None: `tuned/`.
+A dataset of batches is taken as `ap.wrap` takes it.
+"""
 
 
 def target(given: Given | object = None) -> Target:
@@ -265,8 +270,10 @@ def target(given: Given | object = None) -> Target:
         place = (given.path or Path(files.NAME)).absolute()
         stored = Stored(path=place, artifact=given.artifact, workload=given.workload)
         return Target(name="tuned", workload=given.workload, stored=stored)
+    if (made := wrapped(given)) is not None:
+        return Target(name="workload", workload=made)
     if not isinstance(given, str | os.PathLike | None):
-        hint = 'Such as "train.py:workload", "photos/" or "tuned/".'
+        hint = 'Such as "train.py:workload", "photos/", "tuned/" or a dataset of batches.'
         raise unfit("workload", given, "an ap.Workload, its name, a folder of images, or an artifact", hint)
     if (path := artifact_of(given)) is not None:
         stored = files.stored(path)
@@ -279,6 +286,12 @@ def target(given: Given | object = None) -> Target:
         return of_images(text)
     name = f"{text}:workload" if text.endswith(".py") else text
     return Target(name=name, workload=WorkloadName(text=name))
+
+
+def wrapped(given: object) -> Workload | None:
+    """Return the workload of a dataset, or of a function that makes one, that is passed itself; None: it is neither."""
+    is_dataset = has_batches(given) or is_read_again(given) or isinstance(given, types.FunctionType)
+    return wrap(given) if is_dataset else None
 
 
 def is_folder_of_images(text: str) -> bool:

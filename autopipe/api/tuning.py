@@ -60,7 +60,8 @@ def tune(
     passes its own file as "train.py:workload" does.
 
     Args:
-        workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
+        workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload". Or a dataset of batches,
+            or a function that makes one, as `ap.wrap` takes it.
         on_event: gets the events of `autopipe.search.result`. In a notebook, the default shows a picture of all trials
             so far.
         budget: seconds, or "2m", with the confirmation run; None for no limit. The default is two minutes.
@@ -98,6 +99,8 @@ def tune(
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """
     passed: object = workload
+    if (made := request.wrapped(passed)) is not None:
+        passed = workload = made
     if not isinstance(passed, Workload | str):
         hint = 'Pass the object, or its name: "train.py:workload".'
         raise request.unfit("workload", workload, "an ap.Workload or the name of one", hint)

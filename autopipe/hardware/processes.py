@@ -329,7 +329,7 @@ class Usage:
     def others_cores(self) -> float | None:
         """The usable cores that others kept busy on average: all use of them, less that of the tree."""
         spent = [(each.seconds, each.machine_cpu_seconds - each.cpu_seconds) for each in self.samples]
-        if not spent or (seconds := spent[-1][0] - spent[0][0]) <= 0:
+        if not spent or (seconds := spent[-1][0] - spent[0][0]) < _FEW_SECONDS:
             return None
         return max(0.0, (spent[-1][1] - spent[0][1]) / seconds - self.spare_cores)
 
@@ -343,6 +343,7 @@ class Usage:
 # many cores as the quota leaves idle.
 
 
+_FEW_SECONDS: Final = 0.2  # in which the same count tells nothing of what others use
 _LEAST_SECONDS: Final = 1.0  # the kernel counts in hundredths of a second, of each core by itself
 _SHARE: Final = 0.0025  # of the time, that looking may take: all processes of the machine are gone through
 

@@ -57,7 +57,8 @@ def bottleneck(
                 making = f"making batches is the limit, {busy}, and {others_took:.1f} by other programs"
         return Bottleneck(limit=None, sentence=f"{making}; the model alone takes {_text(model)} images/s.")
     if share >= MODEL_SHARE:
-        return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
+        sentence = _model(others, model, loader_alone)
+        return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=sentence)
     following = _in_the_way(bounds, others, min(rate, share * model))  # each by figures of one time
     found: Limit | None = following
     dearest = max(bounds.work.paid, key=lambda op: op.wall_seconds_per_image, default=None)
@@ -98,8 +99,8 @@ def leaves_cores_idle(used: Resources | None, cores: float | None) -> bool | Non
     return used.cpu_percent <= 100 * _BUSY * cores
 
 
-def _model(others: list[Limit], model: float) -> str:
-    feeds = min((each.without_model or each.images_per_second for each in others), default=0.0)
+def _model(others: list[Limit], model: float, loader_alone: float | None) -> str:
+    feeds = loader_alone or min((each.without_model or each.images_per_second for each in others), default=0.0)
     more = f"; the loader alone delivers {_text(feeds)}" if model < feeds < math.inf else ""
     return f"the model is the limit: fed from one batch in memory it takes {_text(model)} images/s{more}."
 

@@ -131,6 +131,18 @@ def test_an_artifact_is_named_by_a_folder_a_file_or_not_at_all(tuned: Path, name
     assert isinstance(ap.show(named), Answer)
 
 
+class Pairs:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((2, 4), index), np.full(2, index)
+
+
+def made_pairs() -> Pairs:
+    return Pairs()
+
+
 def test_a_workload_is_a_file_a_module_a_folder_or_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(photos(tmp_path / "photos", each=16).parent)
     assert request.target("train.py").name == "train.py:workload"
@@ -138,6 +150,8 @@ def test_a_workload_is_a_file_a_module_a_folder_or_the_object(tmp_path: Path, mo
     images = request.target("photos")
     assert isinstance(images.workload, ap.Workload)
     assert request.target(images.workload).workload is images.workload
+    for given, name in ((Pairs(), "Pairs"), (made_pairs, "made_pairs")):  # a dataset, and a function that makes one
+        assert f"{name}: 3 batches of 2" in repr(request.target(given))
     for wrong, said in ((None, "there is no artifact in `tuned/` either"), (5, "`workload` must be an ap.Workload")):
         with pytest.raises(AutopipeError, match=said):
             request.target(wrong)

@@ -445,8 +445,10 @@ def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *
     said = [*timing.doubts(seen), *of_data.shared(source)]
     found = [epochs.few_weights(source), epochs.orders_nothing(source)]
     if reader is not None:
-        calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
-        found += [tfdata.thrown_away(reader), tfdata.one_by_one(reader, source), calls]
+        found.append(tfdata.thrown_away(reader))
+        if waits:
+            of_map = tfdata.one_for_each(reader, max(step.images for step in seen))
+            found += [tfdata.one_by_one(reader, source), of_map]
     said += [f"{capital(each)}." for each in found if each is not None]
     said += of_data.misordered(source)
     if model.run_eagerly and keras.backend.backend() != "torch":

@@ -45,7 +45,7 @@ def diagnose(
 
     Raises:
         TrialError: there is no such script.
-        NothingMeasuredError: it ended before a training could be watched.
+        NothingMeasuredError: it ended before enough of a training was seen.
 
     Examples:
         >>> ap.diagnose("train.py", "--epochs", "3")    # doctest: +SKIP
@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913  as `diagnose`
     if status:
         how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
         raise NothingMeasuredError(
-            f"`{script}` {how} before a training could be watched.",
+            f"`{script}` {how} before enough of a training was seen.",
             hint=" ".join(hints) or "What it printed itself stands above.",
         )
     raise NothingMeasuredError(

@@ -384,7 +384,9 @@ _SLOW_VALIDATION = "which waits for its data for {part} of its time. Faster vali
 _LONG_VALIDATION = "which computes. Larger batches of validation data, or validation_freq=2, are the next step."
 _READ_AHEAD = {
     "keras.utils.PyDataset": "workers: a loop that calls dataset[i] has none, whatever its workers= says. "
-    "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
+    "`ap.live(dataset)` reads ahead",
+    "autopipe": "less work in the slow lines: autopipe's workers feed this loop already, and `ap.live` tries more of "
+    "them as it goes",
     "tf.data.Dataset": "the dataset itself: .prefetch(2) at its end, num_parallel_calls= in map",
     "torch DataLoader": "its num_workers=, {workers} now, with persistent_workers=True; `ap.live` finds them meanwhile",
     "torch DataLoader of an IterableDataset": "its num_workers=, {workers} now, if its `__iter__` gives each worker a "

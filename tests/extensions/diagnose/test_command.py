@@ -85,7 +85,7 @@ def test_a_signal_that_comes_while_the_script_is_being_started_ends_the_script(
     script = tmp_path / "train.py"
     script.write_text("import time\ntime.sleep(5)\n")
     monkeypatch.setattr(subprocess, "Popen", started)
-    with pytest.raises(NothingMeasuredError, match="was ended by signal 15 before a training could be watched"):
+    with pytest.raises(NothingMeasuredError, match="was ended by signal 15 before enough of a training was seen"):
         diagnose(script)
     with pytest.raises(Ended):  # as before
         os.kill(os.getpid(), signal.SIGTERM)

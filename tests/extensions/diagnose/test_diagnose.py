@@ -445,7 +445,7 @@ def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> N
         ("print('no training')", "came to its end, but no `fit` of a keras.Model"),
         (HEAD + "for row in x: model.predict(row[None], verbose=0)", "calls `predict` 64 times"),
         (HEAD + "for _ in range(3): model.predict(x, verbose=0)", "came to its end, but no `fit` of a keras.Model"),
-        ("raise ValueError('its own')", "ended with exit status 1 before a training could be watched"),
+        ("raise ValueError('its own')", "ended with exit status 1 before enough of a training was seen"),
         ("import sys; sys.exit(7)", "ended with exit status 7"),
     ],
 )
@@ -465,7 +465,7 @@ def test_a_job_that_is_ended_takes_the_script_along(tmp_path: Path) -> None:
         process.terminate()
         _, said = process.communicate(timeout=60)
     assert process.returncode == 3
-    assert "was ended by signal 15 before a training could be watched" in said
+    assert "was ended by signal 15 before enough of a training was seen" in said
 
 
 @pytest.mark.parametrize("name", ["image_classification", "segmentation"])

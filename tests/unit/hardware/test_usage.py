@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import dataclasses
 import itertools
 import mmap
 import os
@@ -120,6 +121,8 @@ def test_cores_that_come_and_go_bring_and_take_no_work_of_others(play: Play, mon
     (proc / "stat").write_text(stat.format(2 * os.sysconf("SC_CLK_TCK")))
     looks.append(tree.read(clock=lambda: 4.0))
     assert Usage(samples=tuple(looks)).others_cores == 0.5
+    soon = (looks[0], dataclasses.replace(looks[1], seconds=0.01))  # one count of the kernel would be a whole core
+    assert Usage(samples=soon).others_cores is None
 
 
 def test_gpus_are_sampled_and_a_library_that_was_lent_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:

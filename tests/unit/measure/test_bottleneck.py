@@ -147,6 +147,8 @@ def test_what_the_loader_could_feed_is_without_the_models_work_on_the_same_cores
     limits = bounds(ceiling(model=900.0, model_core_seconds=2.0e-3), THREADS)
     sentence = bottleneck(limits, limits.images_per_second, model_share=0.95).sentence
     assert "900 images/s; the loader alone delivers 2,700" in sentence
+    measured = bottleneck(limits, limits.images_per_second, model_share=0.95, loader_alone=1800.0).sentence
+    assert "the loader alone delivers 1,800" in measured
 
 
 def test_the_transfer_is_blamed_only_for_what_it_explains() -> None:
