@@ -73,11 +73,8 @@ def job(
 ) -> Job:
     """Make the conversion of a workload to a storage form, by default one that holds the results of any op, in a
     folder (a path or URL), by default one in which the workload's loaders look for it. `cut` deterministic first ops
-    are done before, or as many as the form can hold.
-
-    Raises:
-        WorkloadError: the workload cannot be imported, or its samples cannot be read.
-        ConfigError: the form does not exist, or cannot hold these samples, or not after this many ops.
+    are done before, or as many as the form can hold. Raise WorkloadError if the workload cannot be imported or read,
+    and ConfigError for a form that does not exist, or cannot hold these samples, or not after this many ops.
     """
     to = next(name for name in STORAGES if STORAGES[name].holds_arrays) if to is None else to
     if to not in STORAGES:

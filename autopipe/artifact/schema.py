@@ -18,12 +18,9 @@ from autopipe.values import Value
 
 SCHEMA_VERSION: Literal[1] = 1
 
-_NAME = r"^[^\W\d]\w*$"
 _MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
-_PATH = r"^[^\x00-\x1f]+$"
-
-_PathText = Annotated[str, pydantic.Field(pattern=_PATH, max_length=4096)]
-_NameText = Annotated[str, pydantic.Field(pattern=_NAME, max_length=256)]
+_PathText = Annotated[str, pydantic.Field(pattern=r"^[^\x00-\x1f]+$", max_length=4096)]
+_NameText = Annotated[str, pydantic.Field(pattern=r"^[^\W\d]\w*$", max_length=256)]
 
 
 class FileReference(Value):

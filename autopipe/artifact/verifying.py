@@ -211,10 +211,7 @@ def _look(conversion: Conversion, group: range) -> tuple[list[BadFile], Counter[
 
 
 def _kept(journal: Path) -> set[int]:
-    try:
-        text = journal.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return set()
+    text = machine.text_of(journal)  # empty if there is none
     return {int(first) for first in re.findall(r"^([0-9]{1,18});$", text, re.MULTILINE)}
 
 

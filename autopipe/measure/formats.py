@@ -41,12 +41,8 @@ Pixels: TypeAlias = NDArray[Any]
 
 @processes.library_threads()
 def formats(workload: Workload) -> Formats:
-    """Encode some images of a workload in each form, and time the decoding of each on one core; skip bad samples.
-
-    Raises:
-        ConfigError: the data are a wrapped dataset.
-        WorkloadError: no part of the samples is an encoded image that `Decode` decodes.
-        BadSampleError: not one sample can be used.
+    """Encode some images of a workload in each form, and time the decoding of each on one core; skip bad samples. Raise
+    ConfigError, WorkloadError or BadSampleError, which says why there is nothing to compare.
     """
     if isinstance(workload.data, WrappedData):
         raise ConfigError(

@@ -226,8 +226,7 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None, images_b
     whole = _whole_epochs(windows, epoch_images)
     if whole or images_before is None:
         return _together(whole or windows)
-    paused: list[Window] = []
-    others: list[Window] = []
+    paused, others = list[Window](), list[Window]()
     for window in windows:
         (paused if -images_before % epoch_images < window.images else others).append(window)  # an epoch begins in it
         images_before += window.images
@@ -252,12 +251,9 @@ def _together(windows: Sequence[Window]) -> Estimate:
 def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Window]:
     """Return the consecutive windows with the most whole epochs, which may begin anywhere; none if there is none."""
     ends = list(itertools.accumulate((window.images for window in windows), initial=0))
-    rows = [
-        (ends[stop] - ends[start], start, stop)
-        for start, stop in itertools.combinations(range(len(ends)), 2)
-        if (ends[stop] - ends[start]) % epoch_images == 0
-    ]
-    _, start, stop = max(rows, default=(0, 0, 0))
+    spans = itertools.combinations(range(len(ends)), 2)
+    rows = ((ends[stop] - ends[start], start, stop) for start, stop in spans)
+    _, start, stop = max((row for row in rows if row[0] % epoch_images == 0), default=(0, 0, 0))
     return windows[start:stop]
 
 
