@@ -137,8 +137,12 @@ class _Part:
 
     def _call(self, data: bytes, pixels: Pixels) -> Callable[[], object]:
         """Return the call that decodes as a loader does: by the native library, if it can."""
-        of = self.decoder.mask_instructions if self.is_mask else self.decoder.instructions
-        if type(self.decoder) is Decode and native.why_not() is None and (code := of(_ENCODED)) is not None:
+        field = dataclasses.replace(_ENCODED, kind=FieldKind.MASK) if self.is_mask else _ENCODED
+        if (
+            type(self.decoder) is Decode
+            and native.why_not() is None
+            and (code := self.decoder.instructions(field)) is not None
+        ):
             program = native.Program([(each, 0) for each in code], pixels.shape, pixels.dtype)
             spans, out, numbers = native.bytes_at([data]), np.empty((1, *pixels.shape), pixels.dtype), np.empty((1, 0))
             if not program.fill(spans, numbers, out).any():

@@ -129,19 +129,12 @@ class Op(abc.ABC):
         """The op that changes samples: this one, or the one that it wraps."""
         return self
 
-    def is_mask(self, number: int) -> bool:
-        """Return True if it takes the part of that number for the mask of an image."""
-        return number > 0
-
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         """Return instructions of the native library with the bits of `apply`, for a part that is `field` before the op;
-        None if Python does it. Those that are not `is_wide` serve encoded and 8-bit parts only.
+        None if Python does it. Those that are not `is_wide` serve encoded and 8-bit parts only. Of an encoded part, the
+        field has no dtype, and the kind that it has behind the op.
         """
         return None
-
-    def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        """Return the instructions for the mask of an image; those for an image, unless an op has others."""
-        return self.instructions(field)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         """Return the rows and the columns of the images before the op that make up the images after it; None if it does

@@ -183,8 +183,8 @@ class _Part:
         if self.is_closed or not is_still_true(type(op), _SAID, _CHANGES):
             return None
         try:
-            instructions = op.mask_instructions if step.op.is_mask(self.number) else op.instructions
-            code = instructions(self.field)
+            kind = after.kind if self.is_encoded and after is not None else self.field.kind
+            code = op.instructions(dataclasses.replace(self.field, kind=kind))
         except (AutopipeError, ValueError, OverflowError):  # Python raises it again, with the sample's name
             return None
         is_bytes = self.is_encoded or self.field.dtype == np.uint8

@@ -15,9 +15,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import TypeAlias
 
 import pydantic
 
@@ -89,24 +90,17 @@ class Measured:
     interconnect: Interconnect = _ASSUMED
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
-    """The factors from predictions to measurements."""
-
-    factors: Mapping[Hashable, float]  # for each way of feeding that was measured
-    factor: float  # for any other: the winner's, which was proved
-    error: float  # how far off predictions are after that, as a ratio
-
-    def of(self, config: PipelineConfig) -> float:
-        return self.factors.get(_way(config), self.factor)
+_Factor: TypeAlias = Callable[[PipelineConfig], float]  # from the prediction of a configuration to its measurement
 
 
 def _way(config: PipelineConfig) -> Hashable:
     return config.loader.kind, config.kept.form, config.kept.in_memory, config.finish
 
 
-def correction(measured: Measured) -> Correction:
-    """Return the correction of predictions, from measurements beside them."""
+def correction(measured: Measured) -> tuple[_Factor, float]:
+    """Return the factor for each way of feeding that was measured, for any other the winner's, which was proved; and
+    how far off predictions are after that, as a ratio.
+    """
     logs: dict[Hashable, list[float]] = {}
     for config, rate in measured.pairs:
         if rate > 0:
@@ -114,11 +108,9 @@ def correction(measured: Measured) -> Correction:
     centres = {way: fmean(each) for way, each in logs.items()}
     off = [each - centres[way] for way, those in logs.items() if len(those) > 1 for each in those]
     error = math.expm1(math.sqrt(fmean([each**2 for each in off]))) if off else 0.0
-    return Correction(
-        factors={way: math.exp(centre) for way, centre in centres.items()},
-        factor=math.exp(centres.get(_way(measured.winner), 0.0)),
-        error=max(error, _LEAST_ERROR if len(off) >= _FEW_PAIRS else _FEW_PAIRS_ERROR),
-    )
+    proved = centres.get(_way(measured.winner), 0.0)
+    error = max(error, _LEAST_ERROR if len(off) >= _FEW_PAIRS else _FEW_PAIRS_ERROR)
+    return lambda config: math.exp(centres.get(_way(config), proved)), error
 
 
 _FAR = 2.0  # times the measured values
@@ -207,11 +199,11 @@ def _between(found: Result, gradient_bytes: int) -> Interconnect:
 
 def what_if(measured: Measured, machine: Machine) -> WhatIf:
     """Predict a machine from measurements on another one."""
-    corrected, ceiling = correction(measured), moved(measured, machine)
-    config, rate = best(measured, ceiling, machine, corrected)
+    (factor, off), ceiling = correction(measured), moved(measured, machine)
+    config, rate = best(measured, ceiling, machine, factor)
     found = cost_model.bounds(ceiling, config)
     takes_turns = found.limits[0].kind is cost_model.Kind.PYTHON_LOCK
-    error = max(corrected.error, _TURNS_ERROR) if takes_turns else corrected.error
+    error = max(off, _TURNS_ERROR) if takes_turns else off
     low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
     most = max(rate, found.images_per_second)
     limit = bottlenecks.bottleneck(found, most)
@@ -224,7 +216,7 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
         model_images_per_second=found.model_images_per_second,
         error=error,
         pairs=len(measured.pairs),
-        buys=tuple(_buys(measured, machine, rate, corrected)),
+        buys=tuple(_buys(measured, machine, rate, factor)),
         notes=tuple(_notes(measured, machine, ceiling)),
     )
 
@@ -316,11 +308,11 @@ def _reads(was: ReadCosts, latency_seconds: float | None, factor: float) -> Read
     return was.model_copy(update={"latency_seconds": latency, "rungs": rungs if was.saturated else rungs[:1]})
 
 
-def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Correction) -> tuple[PipelineConfig, float]:
+def best(measured: Measured, ceiling: Ceiling, machine: Machine, factor_of: _Factor) -> tuple[PipelineConfig, float]:
     """Return the configuration with the highest predicted images/s, and that rate; of equals the cheapest."""
     rates = {}
     for config in _candidates(measured, ceiling, machine):
-        factor = corrected.of(config)
+        factor = factor_of(config)
         most = cost_model.bounds(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
         rates[config] = min(factor * predict(config, ceiling), most, model_rate(config, ceiling))
 
@@ -407,7 +399,7 @@ def transfer_seconds(config: PipelineConfig, ceiling: Ceiling) -> float:
     return took / max(1, ceiling.sent_bytes(ceiling.finish)) * ceiling.sent_bytes(config.finish)
 
 
-def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> list[Buy]:
+def _buys(measured: Measured, machine: Machine, rate: float, factor: _Factor) -> list[Buy]:
     cores = machine.cores or measured.ceiling.cores or 1.0
     devices = machine.devices or measured.ceiling.devices
     has_room = _has_room(measured, measured.memory_bytes if machine.memory_bytes is None else machine.memory_bytes)
@@ -421,7 +413,7 @@ def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correcti
     found = []
     for what, change in offers.items():
         there = dataclasses.replace(machine, **change)  # type: ignore[arg-type]  # each has its own type
-        reached = best(measured, moved(measured, there), there, corrected)[1]
+        reached = best(measured, moved(measured, there), there, factor)[1]
         held = measured.cache_bytes if what == cache else None
         found.append(Buy(what=what, images_per_second=reached, gain=max(0.0, reached - rate), cache_bytes=held))
     return sorted(found, key=lambda buy: -buy.gain)

@@ -153,14 +153,13 @@ class Decode(Op):
         return tuple(said)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        if field.kind is not FieldKind.ENCODED:
+        if field.dtype is not None:
             return ()
+        if field.kind is FieldKind.MASK:
+            return self._decoded(0, (0, 0), 0)
         if self.dtype == "float32":
             return None
         return self._decoded(self.channels, self._least if self.reduce else (0, 0), np.dtype(self.dtype).itemsize)
-
-    def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return self._decoded(0, (0, 0), 0) if field.kind is FieldKind.ENCODED else ()
 
     def _decoded(self, channels: int, least: tuple[int, int], value_bytes: int) -> tuple[native.Instruction, ...]:
         whole = (channels, self.max_pixels, *least, self.orientation == "exif", value_bytes)

@@ -172,9 +172,6 @@ class OnParts(_Around):
             on |= {place for place, acts in zip(lane, self.op.touches(each), strict=True) if acts}
         return tuple(number in on for number in range(len(spec.columns)))
 
-    def is_mask(self, number: int) -> bool:
-        return all(number != x for x, _ in self.lanes)
-
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         kinds = [None if field is None else field.kind for field in spec.columns]
         return self._changed(kinds, spec, lambda _, each: self.op.kinds(each))

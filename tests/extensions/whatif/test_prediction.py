@@ -179,17 +179,17 @@ def test_the_range_is_as_wide_as_predictions_were_wrong() -> None:
     configs = [PipelineConfig(loader=Threads(workers=2, queue_size=size)) for size in (4, 6, 10, 12)]
     right = [(each, predict(each, of)) for each in configs]
     wrong = [(each, guess * (1.5 if number % 2 else 0.7)) for number, (each, guess) in enumerate(right)]
-    assert correction(measured(of, more=right)).error == 0.05
-    assert correction(measured(of, more=wrong)).error > 0.25
-    assert correction(measured(of, wrong_by=0.8)).error == 0.15  # nothing to tell it by
+    assert correction(measured(of, more=right))[1] == 0.05
+    assert correction(measured(of, more=wrong))[1] > 0.25
+    assert correction(measured(of, wrong_by=0.8))[1] == 0.15  # nothing to tell it by
 
 
 def test_each_way_of_feeding_is_corrected_by_what_was_measured_of_it() -> None:
     cached = CONFIG.model_copy(update={"keep": "memory"})
-    found = correction(measured(ceiling(), wrong_by=0.8, more=[(cached, 500.0)]))
-    assert found.of(CONFIG) == pytest.approx(0.8)
-    assert found.of(cached) == pytest.approx(500.0 / predict(cached, ceiling()))
-    assert found.of(CONFIG.model_copy(update={"finish": "host"})) == pytest.approx(0.8)
+    factor, _ = correction(measured(ceiling(), wrong_by=0.8, more=[(cached, 500.0)]))
+    assert factor(CONFIG) == pytest.approx(0.8)
+    assert factor(cached) == pytest.approx(500.0 / predict(cached, ceiling()))
+    assert factor(CONFIG.model_copy(update={"finish": "host"})) == pytest.approx(0.8)
 
 
 def test_what_to_buy_comes_with_the_largest_gain_first() -> None:
