@@ -20,7 +20,7 @@ from autopipe.values import milliseconds_text as _ms
 MODEL_SHARE = 0.9  # the share of the model's own rate below which the model is not called the limit
 
 _NETWORK = 1_250.0  # MB/s that 10 Gbit/s carry: where more is needed, cores elsewhere are of no use
-_PAUSES = "pauses between epochs"
+_PAUSES = "which may be pauses between epochs"
 _READ_HIGH = 1.25  # times the cores: each alone, model and loader are seen to take up to so much more than together
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
@@ -64,25 +64,20 @@ def bottleneck(
     dearest = max(bounds.work.paid, key=lambda op: op.wall_seconds_per_image, default=None)
     # Three equal parts that take turns give three times the rate; a limit beyond that explains nothing.
     unexplained = following is None or following.images_per_second > 3.0 * rate
-    others_took = 0.0 if used is None else (used.others_cpu_percent or 0.0) / 100
     if unexplained and dearest is not None and loader_alone is not None and loader_alone <= OVERTAKEN * rate:
         found = Limit(kind=Kind.OP, images_per_second=loader_alone, op=dearest.name)
-        why = "so its workers hold each other up"
-        if others_took > _BUSY:
-            why = f"which may be due to the {others_took:.1f} cores that other programs took"
         words = (
             f"the loader is the limit: without a model it makes {_text(loader_alone)} images/s, most of it "
-            f"in {dearest.name}; the ops by themselves take less, {why}"
+            f"in {dearest.name}; the ops by themselves take less, {_reason(used, 'so its workers hold each other up')}"
         )
     elif unexplained and 1.0 <= _core_share(bounds, rate) <= _READ_HIGH:
         found, words = _between(bounds, rate, Limit(kind=Kind.OP, images_per_second=rate))
     elif following is None:
         words = f"no limit that was measured explains what is missing: all of them are below {_text(rate)} images/s"
     elif unexplained:
-        maybe = f"the {others_took:.1f} cores that other programs took" if others_took > _BUSY else _PAUSES
         found = None
         words = (
-            f"no limit that was measured explains what is missing, which may be {maybe}: the next one, "
+            f"no limit that was measured explains what is missing, {_reason(used, _PAUSES)}: the next one, "
             f"{following.op or following.kind}, is {_text(following.images_per_second)} images/s"
         )
     elif following.images_per_second > model:
@@ -90,6 +85,11 @@ def bottleneck(
     else:
         words = _WORDS[following.kind](bounds, following)
     return Bottleneck(limit=found, sentence=f"{words}; the model alone takes {_text(model)}.")
+
+
+def _reason(used: Resources | None, else_: str) -> str:
+    took = 0.0 if used is None else (used.others_cpu_percent or 0.0) / 100
+    return f"which may be due to the {took:.1f} cores that other programs took" if took > _BUSY else else_
 
 
 def leaves_cores_idle(used: Resources | None, cores: float | None) -> bool | None:
