@@ -71,7 +71,8 @@ def watch_loops(
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def taken(data: Any, *arguments: Any) -> Any:
-            if _is_tracing():
+            is_eager = getattr(sys.modules.get("tensorflow"), "executing_eagerly", lambda: True)
+            if not is_eager():  # a @tf.function is traced, in which nothing is read yet
                 return function(data, *arguments)
             return (own if _is_frameworks(sys._getframe(1)) else read)(function, data, *arguments)
 
@@ -100,11 +101,6 @@ def _is_frameworks(frame: types.FrameType) -> bool:
     while any(each in frame.f_code.co_filename for each in _BETWEEN) and frame.f_back is not None:
         frame = frame.f_back
     return any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)
-
-
-def _is_tracing() -> bool:
-    """True while a @tf.function is traced, in which nothing is read yet."""
-    return not getattr(sys.modules.get("tensorflow"), "executing_eagerly", lambda: True)()
 
 
 def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:

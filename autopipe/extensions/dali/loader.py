@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pydantic
 
@@ -21,10 +21,6 @@ from autopipe.pipeline.batching.streaming import Filler, StreamingLoader, requir
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.workload.op import Plan
-
-if TYPE_CHECKING:
-    from autopipe.extensions.dali.filler import DaliDecoder
-
 
 _NO_CARD = "no NVIDIA card is seen here"
 
@@ -98,20 +94,15 @@ class Dali(LoaderConfig):
         recipe, depth = job.recipe, self.prefetch_queue_depth
         queue_size = job.setup.queue_size(depth)
         require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
-        decoder = self._decoder(job.order.batch_size, filler.resized_to(recipe.steps))
-        made = filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
-        return _DaliLoader(job, made, queue_size, depth)
-
-    def _decoder(self, batch_size: int, size: tuple[int, int] | None) -> DaliDecoder:
-        from autopipe.extensions.dali.filler import DaliDecoder
-
         if self.device == "gpu" and not gpu.detect():
             raise LoaderError(f'`device="gpu"` of Dali needs a card, but {_NO_CARD}.', hint='Use device="cpu".')
         extra_module("dali", "nvidia.dali")
         try:
-            return DaliDecoder(self, batch_size, size)
+            decoder = filler.DaliDecoder(self, job.order.batch_size, filler.resized_to(recipe.steps))
         except RuntimeError as error:
             raise LoaderError(f"DALI could not start: {error}") from error
+        made = filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
+        return _DaliLoader(job, made, queue_size, depth)
 
 
 class _DaliLoader(StreamingLoader):
