@@ -354,6 +354,7 @@ class Values:
         self._pixels, self._soft, self._ones = 0, 0, 0  # of masks in y, those of them between 0 and 1, and at 1
         self._classes = set[float]()  # values of y
         self.batches: list[tuple[bytes, ...]] | None = None  # a list: the digests of all batches are put there
+        self._shapes = collections.defaultdict[int, set[Any]](set)  # of a sample of each part of x
         self._redder = list[float]()  # of each image in x, the mean of its first channel less that of its last
 
     def note(self, batch: Sequence[Any], most: int | None = None) -> None:
@@ -362,7 +363,9 @@ class Values:
         if self.batches is not None:
             self.batches.append(randomness.digests(batch))
         for number, slot in enumerate(batch[: self._slots]):
-            for array in map(np.asarray, randomness.leaves(slot)):
+            for part, array in enumerate(map(np.asarray, randomness.leaves(slot))):
+                if number == 0:
+                    self._shapes[part].add(array.shape[1:])
                 if array.dtype.kind in "biuf" and array.size:
                     rows = array.reshape(len(array), -1)
                     rows = rows if most is None else rows[:, :: 1 + rows.shape[1] // most]
@@ -386,7 +389,7 @@ class Values:
 
     def notes(self, model: Any) -> list[str]:
         """Return the faults of the values as notes of a verification; a model, if one is given, must fit them, too."""
-        said = itertools.chain(self.no_numbers(), () if model is None else self.misfits(model))
+        said = itertools.chain(self.no_numbers(), self.many_shapes(), () if model is None else self.misfits(model))
         return [each.rstrip(".") for each in said]
 
     def no_numbers(self) -> Iterator[str]:
@@ -400,6 +403,15 @@ class Values:
                 )
         if self._ranges.get(2, (1.0,))[:2] == (0.0, 0.0):
             yield f"The sample weights of all {self._looked_at:,} samples that were looked at are 0: nothing is learnt."
+
+    def many_shapes(self) -> Iterator[str]:
+        """Tell of samples of several shapes, for each of which some frameworks compile the model."""
+        shapes = sorted(max(self._shapes.values(), key=len, default=()))
+        if len(shapes) > _FEW_SHAPES:
+            yield (
+                f"x has {len(shapes):,} shapes, such as {shapes[0]} and {shapes[-1]}: JAX compiles the model for each, "
+                "as TensorFlow does with jit_compile, which is usual on GPUs. Pad to a few sizes."
+            )
 
     def unlike(self, validation: Values) -> Iterator[str]:
         """Tell of images that the validation has as bytes, and the training has scaled, or the other way round."""
@@ -479,6 +491,7 @@ class Values:
 
 
 _BLANK = " A blank image that is divided by its own deviation has: `/ max(image.std(), 1e-6)`."
+_FEW_SHAPES = 2  # of x, which compile soon
 _STANDARD, _HALF = 4.0, 128  # the most of an image that was standardised; half of the values of a byte
 _SCALED_APART = (
     "x of the training goes from {} to {}, but x of the validation from {} to {}: one of them is "

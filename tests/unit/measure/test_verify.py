@@ -17,7 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from autopipe.measure.outcome import VerifyOptions
-from autopipe.measure.verify import _compare, _Epoch, repeats, verify
+from autopipe.measure.verify import Values, _compare, _Epoch, repeats, verify
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.workers import Threads
@@ -237,3 +237,11 @@ def test_values_that_a_training_does_not_stand_are_noted(model: Any, said: list[
     named = Workload(data=Arrays(x, np.arange(12)), ops=[], batch_size=5, model=model)
     notes = verify(named, [CONFIG], samples=12, report=Told()).notes
     assert [note.startswith(each) for note, each in zip(notes, said, strict=True)] == [True] * len(said)
+
+
+@pytest.mark.parametrize(("most", "said"), [(4, ["x has 4 shapes, such as (1, 2) and (4, 2): JAX"]), (2, [])])
+def test_samples_of_many_shapes_are_told_by_the_sizes_that_they_have(most: int, said: list[str]) -> None:
+    values = Values()
+    for length in range(8):
+        values.note(({"text": np.zeros((3, 1 + length % most, 2)), "other": np.zeros((3, 1))}, np.arange(3)))
+    assert [note.partition(" compiles")[0] for note in values.notes(None)] == said
