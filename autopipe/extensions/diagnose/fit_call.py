@@ -32,6 +32,10 @@ HINTS = {  # by patterns of errors: what Keras 3 wants in place of what it refus
     "`fit` tf.data.Dataset.from_generator(..., output_signature=...) with None for such sides.",
     r"Expected shape \(None, ([^)]*)\), but input has incompatible shape \(\1\)": "x has no axis of samples: "
     "`.batch(32)` at the end of a tf.data.Dataset makes batches, and x[None] is a batch of one.",
+    "SymbolicTensor' object has no attribute 'numpy'": "`map` runs its function once, without values, to trace it. "
+    "tf.numpy_function(function, [path], tf.float32) calls Python for each element; tf.io and tf.image need no Python.",
+    "'images' contains no shape": "tf.io.decode_image may give a film: with expand_animations=False it is an image.",
+    r"Unrecognized data type: x=\[": "`fit` takes no list of samples, but one array: np.stack(images).",
     "Received a label value of": "Classes are numbered from 0: if y begins with 1, subtract 1, and else give the model "
     "an output for each class. On a GPU there is no such error, but a loss of NaN.",
     r"rank \(ndim\) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",

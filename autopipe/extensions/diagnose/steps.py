@@ -17,6 +17,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.hardware.processes import Usage
 from autopipe.measure import randomness
 from autopipe.measure.stats import median
+from autopipe.reports import wording
 from autopipe.values import Value, count_text
 
 _FEWEST_STEPS = 4
@@ -233,9 +234,10 @@ def compiling(seen: Sequence[TimedStep], framework: str | None) -> float:
 
 def doubts(seen: Sequence[TimedStep], *, has_queue: bool = True) -> Iterator[str]:
     """Yield what makes the figures of the steps that count doubtful. `has_queue`: of batches that are made ahead."""
-    if sum(step.seconds for step in seen) < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
-        timed = f"{count_text(len(seen), 'step')} {'was' if len(seen) == 1 else 'were'}"
-        yield f"Only {timed} timed: train for longer to be surer."
+    took = sum(step.seconds for step in seen)
+    if took < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
+        timed = f"{count_text(len(seen), 'step')}, {wording.seconds(took)} in all, "
+        yield f"Only {timed}{'was' if len(seen) == 1 else 'were'} timed: train for longer to be surer."
     half = len(seen) // 2
     before, after = (
         sum(step.waiting_seconds for step in part) / max(1e-9, sum(step.seconds for step in part))

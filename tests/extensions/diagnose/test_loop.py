@@ -432,6 +432,30 @@ def test_data_without_a_batch_are_named(name: str) -> None:
     assert told.startswith(f"`{name}` has no batches")
 
 
+def _fitted_to_a_list(tf: Any) -> None:
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    model.fit([np.ones(3)] * 2, [0] * 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda tf: tf.data.Dataset.range(2).map(lambda x: x.numpy()), "tf.numpy_function"),
+        (
+            lambda tf: tf.data.Dataset.from_tensors(b"").map(lambda x: tf.image.resize(tf.io.decode_image(x), (8, 8))),
+            "expand_animations=False",
+        ),
+        (_fitted_to_a_list, "np.stack"),
+    ],
+)
+def test_what_a_framework_does_not_take_has_a_hint(function: Callable[[Any], Any], said: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    with pytest.raises((AttributeError, ValueError)) as error:
+        function(tf)
+    assert [said in hint for text, hint in fit_call.HINTS.items() if re.search(text, str(error.value))] == [True]
+
+
 def test_where_a_fit_is_seen_no_loop_is_looked_at_any_more() -> None:
     script = Trains(is_training=False)
     script.epoch(Indexed(), count=4)
