@@ -309,9 +309,8 @@ def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
     if plan.source.x.kind is not FieldKind.ENCODED:
         found.append(("keep", "encoded", "samples are read as arrays"))
     elif not plan.prefix:
-        found.append(
-            ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
-        )
+        why = "no op is the same in every epoch, so encoded samples are all there is to keep"
+        found.append(("keep", "memory", why))
     _, of_kept = assembly.in_pieces(workload, plan)
     for form in STORAGES:
         is_held = isinstance(workload.data, WrappedData) or STORAGES[form].cuts(of_kept)
@@ -320,16 +319,14 @@ def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
         found += [("keep", place, "each epoch reads samples of its own") for place in ("memory", *STORAGES)]
     for kind in LOADERS:
         found.append(("loader", kind, LOADERS[kind].missing() or LOADERS[kind].against(workload.data)))
-        for (name, value), reason in LOADERS[kind].impossible(plan).items():
-            found.append((name, value, reason))
+        found += [(*setting, reason) for setting, reason in LOADERS[kind].impossible(plan).items()]
         if workload.on_bad_sample == "skip" and not LOADERS[kind].skips_bad_samples:
             found.append(("loader", kind, 'it cannot replace bad samples (on_bad_sample="skip")'))
     return _with_reasons(found)
 
 
 def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
-    found: list[tuple[str, str | int, str | None]] = []
-    found.append(("channels", "first", _no_channels_first(workload, model, plan)))
+    found: list[tuple[str, str | int, str | None]] = [("channels", "first", _no_channels_first(workload, model, plan))]
     if not plan.suffix:
         found.append(("finish", "device", "no op is left that a device could do"))
     several, order = strategies.sharing(), assembly.batch_order(workload)
@@ -342,11 +339,10 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     last = order.batch_samples(order.batches - 1)
     uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
     for count in range(2, max(strategies.accelerators(), strategies.virtual_devices()) + 1):
-        found.append(("devices", count, alone))
-        found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
+        is_uneven = order.has_short_batch and last % count
+        found += [("devices", count, alone), ("devices", count, uneven if is_uneven else None)]
     if not isinstance(workload.data, WrappedData):
-        for form in NAMES:
-            found.append((CODE, form, module.reasons_against(workload, form, plan, own=False)))
+        found += [(CODE, form, module.reasons_against(workload, form, plan, own=False)) for form in NAMES]
     return [*impossible_to_feed(workload, plan), *_with_reasons(found)]
 
 
