@@ -38,6 +38,7 @@ from autopipe.pipeline.batching.indexed import WITHOUT_DEVICES, Indexed, end_wit
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
 from autopipe.pipeline.loader import Recipe
+from autopipe.values import count_text
 from autopipe.workload.sample import Batch
 
 # -------------------- messages
@@ -377,10 +378,10 @@ class WorkerProcess:
         self.lost += 1
         if self.lost & (self.lost - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: repeated losses do not fill the log
             _LOG.warning(
-                "A worker process %s and was replaced; its batch is made anew. So far that happened %d times to this "
-                "worker. %s",
+                "A worker process %s and was replaced; its batch is made anew. So far that happened to this worker "
+                "%s. %s",
                 _ending(status).removesuffix(","),
-                self.lost,
+                count_text(self.lost, "time"),
                 _advice(status),
             )
         return status

@@ -689,6 +689,8 @@ def test_more_workers_are_no_advice_where_there_are_as_many_as_cores(clock: Cloc
     of_stream = waits.model_copy(update={"data": "torch DataLoader of an IterableDataset", "workers": 0})
     assert "num_workers=, 0 now, if its `__iter__` gives each worker a part" in sentence(of_stream)
     assert "ap.live" not in sentence(of_stream)  # which needs an index
+    assert "`ap.live(dataset)` reads ahead" in sentence(waits.model_copy(update={"data": "keras.utils.PyDataset"}))
+    assert "workers feed this loop already" in sentence(waits.model_copy(update={"data": "autopipe"}))
 
 
 def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
