@@ -46,7 +46,7 @@ ELSEWHERE = {
     ("measure/bench.py", "resident"): "the identity of a loader that repeats one batch",
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
-    ("workload/data/records.py", "tfrecord"): "the folder of the record index",
+    ("workload/data/paths.py", "tfrecord"): "the folder of the record index",
     ("frameworks/tfdata.py", "Map"): "a step of tf.data",
 }
 """Literals that are another thing of the same name."""
@@ -58,6 +58,7 @@ USERS = {
     "measure/verify.py": "the reference that the others are compared with",
     "pipeline/eject/written.py": "the ops that plain tf.data does together or need not do",
     "pipeline/storage/form.py": "the read of a part of an array that lies in a file",
+    "pipeline/storage/tfrecord.py": "the frames of the records that it writes, which a source of such files reads",
     "pipeline/eject/module.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",
     "reports/verdict.py": "the loader that is the nearest to what people write",
     "artifact/reference.py": "the workload of `--images`",
