@@ -25,6 +25,7 @@ from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.files import bytes_of, scenes_of, writers
 from autopipe.extensions.raster.rasters import Kept, Raster
 from autopipe.workload.data import remote
+from autopipe.workload.data.columns import Selection
 from autopipe.workload.data.images import check_split, part_of
 from autopipe.workload.data.paths import PathList, Place, has_run_out, is_url, short_digest, shown, spread, unreadable
 from autopipe.workload.data.source import Pieces
@@ -131,15 +132,16 @@ class Windows:
             raise DataError(
                 f'`split_by` must be "scene", or "window" for a grid, but got {split_by!r} with random={random!r}.'
             )
-        given = [slot if isinstance(slot, dict) else {None: slot} for slot in (x, y) if slot is not None]
-        self._names = [label((SLOTS[at], key)) for at, slot in enumerate(given) for key in slot]
-        numbers = iter(range(len(self._names)))
-        self._slots = tuple(mapped(lambda _: next(numbers), slot if None not in slot else None) for slot in given)
+        given = [(name, slot) for name, slot in zip(SLOTS, (x, y), strict=False) if slot is not None]
+        named = [{key: label((slot, key)) for key in part} if isinstance(part, dict) else slot for slot, part in given]
+        self._names = [name for slot in named for name in leaves(slot)]
+        self._selection = Selection(tuple(named), tuple(self._names))
         self._kept: tuple[int, Kept, Kept] | None = None  # of a process, its rasters and tiles
         self._unpacked: tuple[Pieces, Windows] | None = None
         self._bands = [_numbered(chosen) for chosen in _by_part("bands", bands, self._names)]
         self._nodata = _by_part("nodata", nodata, self._names)
-        scenes = scenes_of(dict(zip(self._names, (part for slot in given for part in slot.values()), strict=True)))
+        each = (part for _, slot in given for part in (slot.values() if isinstance(slot, dict) else [slot]))
+        scenes = scenes_of(dict(zip(self._names, each, strict=True)))
         if subset is not None and split_by == "scene" and validation_split is not None:
             scenes = [scenes[at] for at in sorted(part_of(len(scenes), "scenes", validation_split, subset, seed))]
         self._paths = [_listed(part) for part in zip(*scenes, strict=True)]
@@ -185,10 +187,8 @@ class Windows:
         self._count()
         flat = (FieldKind.IMAGE, FieldKind.MASK) if len(self._size) == 2 or self._flat is not None else None
         x_kind, y_kind = flat or (FieldKind.ARRAY, FieldKind.ARRAY)
-        kinds = iter([x_kind if name.partition(".")[0] == "x" else y_kind for name in self._names])
-        found_kinds = [mapped(lambda _: next(kinds), slot) for slot in self._slots]
-        self.x_kind: Any = found_kinds[0]
-        self.y_kind: Any = found_kinds[1] if len(found_kinds) > 1 else None
+        self.x_kind: Any = mapped(lambda _: x_kind, self._selection.slots[0])
+        self.y_kind: Any = next((mapped(lambda _: y_kind, slot) for slot in self._selection.slots[1:]), None)
 
     def _count(self) -> None:
         sizes, is_whole = self._sizes, [wanted is None for wanted in self._size]
@@ -253,9 +253,9 @@ class Windows:
     def read(self, index: int) -> Any:
         scene, inside = self._place(index)
         if self._random is not None:
-            return self._packed([np.array([index, number]) for number in range(len(self._names))])
+            return self._selection.packed([np.array([index, number]) for number in range(len(self._names))])
         place = self._around(scene, self._grid(scene, inside))
-        return self._packed([self.part(number, scene, place) for number in range(len(self._names))])
+        return self._selection.packed([self.part(number, scene, place) for number in range(len(self._names))])
 
     def part(self, number: int, scene: int, place: Sequence[slice]) -> NDArray[Any]:
         """Read some of a part by the numbers of the part and of the scene; raise BadSampleError if that fails."""
@@ -279,7 +279,7 @@ class Windows:
         if self._nodata[number] is not None and raster.nodata is not None:
             found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
         found = found if self._flat is None else found.squeeze(self._flat)
-        return found[..., 0] if number >= len(leaves(self._slots[0])) and found.shape[-1] == 1 else found
+        return found[..., 0] if number >= len(leaves(self._selection.slots[0])) and found.shape[-1] == 1 else found
 
     def _opened(self, path: str) -> Raster:
         return called(functools.partial(rasters.opened, bands_first=self._bands_first, axes=len(self._size)), path)
@@ -311,10 +311,6 @@ class Windows:
 
     def _around(self, scene: int, corner: Sequence[int]) -> list[slice]:
         return [slice(at, at + size) for at, size in zip(corner, self._extents[scene].tolist(), strict=True)]
-
-    def _packed(self, parts: Sequence[Any]) -> Any:
-        slots = tuple(mapped(parts.__getitem__, slot) for slot in self._slots)
-        return slots if len(slots) > 1 else slots[0]
 
     def at_random(self, index: int, number: int, random: NDArray[np.float64]) -> NDArray[Any]:
         """Return a part, by its number, of the window of a scene that random numbers choose, one for each axis."""
