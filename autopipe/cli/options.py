@@ -256,10 +256,9 @@ class WorkloadOptions(ImagesOptions):
 
     def untuned(self) -> Target:
         if self.workload is None and self.images is None:
-            hint = (
-                "For example: autopipe tune train.py:workload, or autopipe tune --images photos/ --model mobilenet_v2"
-            )
-            raise WorkloadError("A workload must be given: either `train.py:workload` or `--images DIR`.", hint=hint)
+            such = "autopipe tune train.py:workload, or autopipe tune --images photos/ --model mobilenet_v2"
+            said = "A workload must be given: either `train.py:workload` or `--images DIR`."
+            raise WorkloadError(said, hint=f"For example: {such}")
         if (found := self.target()).stored is not None:
             raise WorkloadError(f"`{found.name}` is tuned already.", hint="`autopipe retune` renews it.")
         return found

@@ -106,13 +106,10 @@ class Progress:
                     self.say("ceiling", f"the model alone takes {rate} images/s{setup and f', {setup}'}")
                 self._said_ceiling = True
             case events.Raced():
-                config, rate = (
-                    PipelineConfig.model_validate(event.config).short(),
-                    wording.rate(event.images_per_second),
-                )
+                config = PipelineConfig.model_validate(event.config).short()
                 self._doing, self._detail = f"race of loaders: {config}", ""
                 if self._verbose:
-                    self.say("loader", f"{rate:>9} images/s  {config}", one_line=True)
+                    self.say("loader", f"{wording.rate(event.images_per_second):>9} images/s  {config}", one_line=True)
             case events.BudgetPlanned():
                 self.say("budget", _budget(event))
             case events.StorageLost():

@@ -135,9 +135,8 @@ def retune(
     if result is not None and result.interrupted:
         raise typer.Exit(Exit.INTERRUPTED)
     if exit_code:
-        raise typer.Exit(
-            Exit.KEPT if retuned.kept else 0 if profile is not None or retuned.would else Exit.NOTHING_TO_DO
-        )
+        nothing = 0 if profile is not None or retuned.would else Exit.NOTHING_TO_DO
+        raise typer.Exit(Exit.KEPT if retuned.kept else nothing)
 
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:

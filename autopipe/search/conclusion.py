@@ -227,10 +227,7 @@ def _baseline(
     """Return a baseline with its rate: in the winner's rounds if it ran in some, by the ratio of their pairs."""
     key = baseline.config.key()
     point = session.points().get(key)
-    rate = None if proved is None else proved.rates.get(key)
-    if rate is None and point is not None:
-        rate = point.estimate
-    whole = None
+    rate, whole = None if point is None else _rate(point, proved), None
     if winner is not None and rate is not None and point is not None:
         contest = next((each for each in contests if each.key == key), None)
         if contest is not None and proved is not None:
@@ -238,8 +235,6 @@ def _baseline(
             rate = _scaled(rate, winner.images_per_second.value / (contest.ratio * paid))
         if winner.whole_images_per_second is not None:
             whole = point.value if contest is None else winner.whole_images_per_second / contest.ratio
-    outcomes = [row.outcome for row in session.record.rows() if row.key == key]
-    last = next((each for each in reversed(outcomes) if isinstance(each, Measurement)), None)
     return BaselineResult(
         name=baseline.name,
         key=key,
@@ -248,7 +243,7 @@ def _baseline(
         whole_images_per_second=whole,
         failure=_bare(_failure(session, baseline)) if rate is None else None,
         incumbent=baseline.incumbent,
-        files_ready=last is None or last.files_ready,
+        files_ready=point is None or point.measurements[-1].files_ready,
     )
 
 
@@ -434,10 +429,8 @@ def _bare(failure: TrialFailure | None) -> TrialFailure | None:
 
 def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | None) -> tuple[results.DeviceCount, ...]:
     """Return what each number of devices came to: that of the winner as its own row has it."""
-    alone = {
-        count: rate
-        for rate, count in sorted((each.model_images_per_second.value, each.devices) for each in session.ceilings)
-    }
+    takes = sorted((each.model_images_per_second.value, each.devices) for each in session.ceilings)
+    alone = {count: rate for rate, count in takes}
     points = (each for each in session.points().values() if each.feasible)
     reached = {count: rate for rate, count in sorted((each.estimate.value, each.config.devices) for each in points)}
     if winner is not None:

@@ -54,10 +54,9 @@ def usual(space: Space, cores: int, chosen: Mapping[str, SettingValue], reads: i
     for parameter in space:
         if parameter.counts(params):
             wanted = chosen.get(parameter.name)
-            is_there = wanted is not None and among(wanted, parameter.values)
-            params[parameter.name] = (
-                wanted if is_there and wanted is not None else _usual(parameter, cores, reads, workers)
-            )
+            if wanted is None or not among(wanted, parameter.values):
+                wanted = _usual(parameter, cores, reads, workers)
+            params[parameter.name] = wanted
     return params
 
 
@@ -140,9 +139,8 @@ class Race:
         """Return a configuration with half of its workers, and without its cache, as far as that is allowed."""
         params, found = from_config(config), list[PipelineConfig]()
         for name in self._knobs(config, _WORKERS):
-            few = [
-                each for each in self.space[name].values if isinstance(each, int) and each <= _number(params[name]) // 2
-            ]
+            half = _number(params[name]) // 2
+            few = [each for each in self.space[name].values if isinstance(each, int) and each <= half]
             found += [each for count in few[-1:] for each in self._with(config, name, count)]
         found += self._with(config, "keep", "none") if "keep" in params else []
         return [each for each in found if self.cost(each) < self.cost(config)]

@@ -286,10 +286,8 @@ def _bound(written: int | str, names: Mapping[str, int]) -> int:
     if isinstance(written, int):
         return written
     if written not in names:
-        guess = near(written, names)
-        raise _BoundError(
-            f"a bound is a whole number or one of {', '.join(sorted(names))}, but this one is {written!r}.{guess}"
-        )
+        said = f"a bound is a whole number or one of {', '.join(sorted(names))}, but this one is {written!r}."
+        raise _BoundError(f"{said}{near(written, names)}")
     return names[written]
 
 
@@ -316,16 +314,14 @@ def _conditions(
     conditions = []
     for name, wanted in written.when.items():
         if name not in earlier:
-            raise SpaceError(
-                f"{where((*path, name))}: `when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
-            )
+            said = f"`when` names `{name}`, which is no earlier parameter.{near(name, earlier)}"
+            raise SpaceError(f"{where((*path, name))}: {said}")
         allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
         possible = [str(value) for value in earlier[name].values]
         for value in allowed:
             if not among(value, earlier[name].values):
-                raise SpaceError(
-                    f"{where((*path, name))}: `{name}` is never {value!r} here.{near(str(value), possible)}"
-                )
+                said = f"`{name}` is never {value!r} here.{near(str(value), possible)}"
+                raise SpaceError(f"{where((*path, name))}: {said}")
         conditions.append((name, allowed if name != "keep" else places(allowed, earlier[name].values)))
     return tuple(conditions)
 
@@ -395,10 +391,8 @@ def read(name_or_file: str) -> OnMachine:
         return parse(shipped.read_text(encoding="utf-8"), f"{name_or_file}.yaml", added=name_or_file)
     path = Path(name_or_file)
     if not path.is_file():
-        known = ", ".join(names())
-        raise SpaceError(
-            f"`space` must be one of {known}, or a YAML file, but got {name_or_file!r}.{near(name_or_file, names())}"
-        )
+        said = f"`space` must be one of {', '.join(names())}, or a YAML file, but got {name_or_file!r}."
+        raise SpaceError(f"{said}{near(name_or_file, names())}")
     if (size := path.stat().st_size) > (most := 1 << 18):
         raise SpaceError(f"{path} has {size_text(size)}; a search space has at most {size_text(most)}.")
     try:

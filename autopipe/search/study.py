@@ -196,9 +196,8 @@ class Search(Session):
             self._try(race, setup, taken)
             if not self._reads_again():
                 break
-        return self._over() or _compared(
-            race, f"{len(race.table)} loaders were compared without the model; no other was faster."
-        )
+        said = f"{len(race.table)} loaders were compared without the model; no other was faster."
+        return self._over() or _compared(race, said)
 
     def _try(self, race: Race, setup: ModelSetup, taken: float) -> None:
         """Run trials of the best loader of a race and, if it makes less than the model has `taken`, of near ones."""
