@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.loaders.workers import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.workers import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 
 NO_CACHE = ("--only", "keep=none")
 

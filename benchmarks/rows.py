@@ -24,9 +24,8 @@ from autopipe.pipeline.batching.cache import RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.loader import Loader, LoadJob
-from autopipe.pipeline.loaders.workers import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.workers import Threads
+from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
