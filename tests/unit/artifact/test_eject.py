@@ -16,7 +16,7 @@ from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject import NAMES
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, cached_bytes, eject, module
-from autopipe.pipeline.loaders import tfdata, threads, wrapped
+from autopipe.pipeline.loaders import tfdata, workers, wrapped
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.plain_code import Library
@@ -186,7 +186,7 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
 def test_every_reason_against_it_is_said() -> None:
     workload = work(ROWS, ap.Map(lambda x: x), on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
-        eject(workload, PipelineConfig(loader=threads.Threads(workers=2), keep="array"))
+        eject(workload, PipelineConfig(loader=workers.Threads(workers=2), keep="array"))
     for reason in ("the `threads` loader is autopipe's own", "a converted set (array)", "bad samples"):
         assert reason in error.value.message
     assert "`autopipe verify --files` lists" in str(error.value.hint)
