@@ -26,7 +26,7 @@ import numpy as np
 
 from autopipe.frameworks import hooks
 from autopipe.hardware.processes import line_of
-from autopipe.measure.lines import users_frame
+from autopipe.measure import lines  # which may be importing NumPy, and so this, just now
 
 _READS = 8  # by a line of one process, after which it is told of
 _TIMES = 4.0  # as many bytes unpacked as used
@@ -90,7 +90,7 @@ class Unpacked:
 
         @hooks.around(owner, name)
         def counted(read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-            found, frame = read(*arguments, **named), users_frame(sys._getframe(1))
+            found, frame = read(*arguments, **named), lines.users_frame(sys._getframe(1))
             if frame is None or not hasattr(found, "nbytes") or found.dtype.hasobject:
                 return found
             with contextlib.suppress(*_NOT_COUNTED):
@@ -100,7 +100,7 @@ class Unpacked:
     def _look_at_gzip(self) -> None:
         @hooks.around(gzip.GzipFile, "close")  # until the script ends
         def counted(close: Callable[[gzip.GzipFile], None], file: gzip.GzipFile) -> None:
-            frame, read = users_frame(sys._getframe(1)), None
+            frame, read = lines.users_frame(sys._getframe(1)), None
             with contextlib.suppress(*_NOT_COUNTED, AttributeError, OSError):  # such as of one that is closed already
                 if frame is not None and file.readable() and (unpacked := file.tell()) >= _LEAST_BYTES:
                     opened: Any = file.fileobj  # a GzipFile that got this has no name
@@ -215,7 +215,7 @@ class Decoded:
 
     def look_at(self, module: Any) -> None:
         def counted(decode: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-            if (frame := users_frame(sys._getframe(1))) is not None:
+            if (frame := lines.users_frame(sys._getframe(1))) is not None:
                 self._counts[line_of(frame)] += 1
             return decode(*arguments, **named)
 
@@ -243,7 +243,7 @@ def look_at_resizes(module: Any, told: Callable[[str, str], None]) -> None:
 
     @hooks.around(module if module.__name__ == "cv2" else module.Image, "resize")
     def looked_at(resize: Callable[..., Any], image: Any, *arguments: Any, **named: Any) -> Any:
-        resized, frame = resize(image, *arguments, **named), users_frame(sys._getframe(1))
+        resized, frame = resize(image, *arguments, **named), lines.users_frame(sys._getframe(1))
         if frame is not None and looks[line := line_of(frame)] < _LOOKS:
             looks[line] += 1
             before, after = _values_of(image), _values_of(resized)

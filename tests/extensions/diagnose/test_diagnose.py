@@ -442,7 +442,7 @@ def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("print('no training')", "came to its end, but no `fit` of a keras.Model"),
+        ("import autopipe; autopipe.load", "came to its end, but no `fit` of a keras.Model"),  # it imports NumPy first
         (HEAD + "for row in x: model.predict(row[None], verbose=0)", "calls `predict` 64 times"),
         (HEAD + "for _ in range(3): model.predict(x, verbose=0)", "came to its end, but no `fit` of a keras.Model"),
         ("raise ValueError('its own')", "ended with exit status 1 before enough of a training was seen"),
