@@ -50,6 +50,11 @@ MIXED_EPOCHS: Final = (
     "steps_per_epoch= steps can have a sample twice and lack another. Shuffle first, then repeat"
 )
 
+SHUFFLED_BATCHES: Final = (
+    "`shuffle` comes after `batch`: batches change their places, but each has the same samples in every epoch. Shuffle "
+    "first, then batch"
+)
+
 CACHED: Final = {
     "endless": "`cache()` stands behind `repeat()`, which has no end: it is never read, and keeps all that ever comes, "
     "until memory or the disk is full. Put it before",
@@ -255,6 +260,7 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
             "right for a validation; a training is better shuffled"
             + "".join(f". `{name}` has no effect on them" for name in sorted(own) if name)
             + f". {grain.ORDERS_ANEW}" * grain.is_grain(dataset)
+            + f". {SHUFFLED_BATCHES}" * tfdata.shuffles_batches(dataset)
         )
         return
     said = [same_targets([first, second])] if found.hidden and not draws_parts(dataset) else []
@@ -359,6 +365,9 @@ def _aside(data: WrappedData, source: Any) -> Any:
         return _samples_of(data.make(data.defaults).dataset)
 
 
+_TOSSES = 6  # by which random changes of a whole batch, such as a flip, are told from what asking changes
+
+
 def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
     """Ask a copy for batches out of turn, and tell of changes; True if a batch stays the same, None without index."""
     if (source := _samples_of(dataset)) is None:
@@ -375,6 +384,9 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
             _read(asked, index)
             changed = sorted(key for key, value in _values(asked).items() if held.get(key) != value)
             after = _read(asked, 0)
+            is_again = (after == (_read(asked, index), _read(asked, 0))[1] for _ in range(_TOSSES))
+            if before == again and after != before and after[0] == before[0] and not all(is_again):
+                again = after  # random changes came out alike before
             if after[0] != before[0] or (before == again and after != before):
                 sets = f": it sets {', '.join(f'`{key}`' for key in changed)}" if changed else ""
                 found.faults.append(

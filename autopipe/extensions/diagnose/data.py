@@ -245,11 +245,7 @@ def misordered(data: Any) -> Iterator[str]:
             "`zip` puts parts together that are each shuffled on their own, as `list_files` does unless shuffle=False: "
             "if they are x and y, they do not belong together. Zip first, then shuffle."
         )
-    if tfdata.shuffles_batches(data):
-        yield (
-            "`shuffle` comes after `batch`: batches change their places, but each has the same samples in every epoch. "
-            "Shuffle first, then batch."
-        )
+    yield from [f"{epochs.SHUFFLED_BATCHES}."] * tfdata.shuffles_batches(data)
     yield from [f"{epochs.LOST_CACHE}."] * tfdata.loses_cache(data)
     yield from [f"{epochs.MIXED_EPOCHS}."] * tfdata.mixes_epochs(data)
     yield from cached_before(data)

@@ -369,6 +369,18 @@ def test_sound_datasets_have_no_faults(dataset: Any) -> None:
     assert not any("sample weight" in note for note in found.notes)
 
 
+class Tossing(Items):
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return x * np.random.choice([1, -1]), y
+
+
+def test_a_coin_for_each_batch_is_no_fault_though_it_comes_out_alike_at_first() -> None:
+    for seed in range(8):
+        np.random.seed(seed)
+        assert looked_at(Tossing()).faults == ()
+
+
 @pytest.mark.parametrize("loss", ["mse", None])
 def test_what_follows_x_is_its_y_if_the_model_has_a_loss(loss: str | None) -> None:
     """Two kinds of images of a model whose `train_step` computes the loss belong to nothing."""
@@ -390,6 +402,7 @@ ALIKE = "the same in both epochs"
 NOTES: dict[str, tuple[Any, list[str]]] = {
     "a split that is fixed, shuffled behind it": (fixed_split, []),
     "tf.data in order, with random changes": (in_order, [f"{ALIKE}, which have them in the same order"]),
+    "batches that are shuffled as they are": (lambda: tensors().batch(BATCH).shuffle(COUNT), ["`shuffle` comes after"]),
     "an order that a cache keeps": (
         lambda: tensors().map(lambda x, y: (x / 2, y)).shuffle(COUNT).batch(BATCH).cache(),
         ["keeps the order of the `shuffle`", ALIKE],
