@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose import fit_call
+from autopipe.extensions.diagnose import steps as timing
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.frameworks import grain, tfdata
 from autopipe.hardware import machine
@@ -276,7 +277,8 @@ def piped(data: Any, batch: Any, step_seconds: float) -> Iterator[str]:
     keras = sys.modules["keras"]
     if not (isinstance(data, keras.utils.PyDataset) and forks(data)):
         return
-    arrays = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(batch) if leaf is not None]
+    parts = itertools.chain(*map(timing.replicas, keras.tree.flatten(batch)))
+    arrays = [keras.ops.convert_to_numpy(part) for part in parts if part is not None]
     receiver, sender = multiprocessing.Pipe(duplex=False)
 
     def send() -> None:
@@ -487,22 +489,23 @@ _LEFT_OUT = 0.02  # of the files, from which on it is said
 
 def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
     """Say that an epoch of so many steps has as many batches as the data have samples, if so."""
-    x, batches = next(iter(randomness.leaves(batch))), getattr(data, "num_batches", None)
-    if steps is None or len(x) < 2 or steps == batches:
+    count, batches = timing.rows_of(batch), getattr(data, "num_batches", None)
+    if steps is None or count < 2 or steps == batches:
         return
+    shape = tuple(timing.replicas(next(iter(randomness.leaves(batch))))[0].shape)
     batched = (each for each, later in tfdata.dataset_ops(data) if any("Batch" in name for name in later))
     known = [int(each.cardinality()) for each in batched]
-    known += [len(each) for each in _lists(data) if getattr(each, "shape", ())[1:] == tuple(x.shape[1:])]
-    known += [steps] * (math.ceil(steps / len(x)) == batches)
-    one_pass = f"steps_per_epoch={math.ceil(steps / len(x))} is one pass"
+    known += [len(each) for each in _lists(data) if getattr(each, "shape", ())[1:] == shape[1:]]
+    known += [steps] * (math.ceil(steps / count) == batches)
+    one_pass = f"steps_per_epoch={math.ceil(steps / count)} is one pass"
     if steps in known:
         yield (
-            f"steps_per_epoch={steps} is the number of samples, but counts batches, here of {len(x)} samples: an epoch "
-            f"is {len(x)} passes over the data, or they run out. {one_pass}."
+            f"steps_per_epoch={steps} is the number of samples, but counts batches, here of {count} samples: an epoch "
+            f"is {count} passes over the data, or they run out. {one_pass}."
         )
     elif steps in map(len, _named(_lists(data))):
         yield (
-            f"steps_per_epoch={steps} is the number of files that the data name, and counts batches, here of {len(x)} "
+            f"steps_per_epoch={steps} is the number of files that the data name, and counts batches, here of {count} "
             f"samples. If a file is one sample, and no whole batch, {one_pass} over the data."
         )
 

@@ -204,10 +204,14 @@ def rows_of(batch: Any) -> int:
     """Return the number of samples of a batch: the length of its first array; 1 if it has none."""
     while isinstance(batch, dict | list | tuple) and batch:
         batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
-    if isinstance(parts := getattr(batch, "values", None), tuple):  # TensorFlow's PerReplica
-        return sum(map(rows_of, parts))
-    shape: Any = getattr(batch, "shape", ())
-    return int(shape[0]) if len(shape) else 1
+    shapes: list[Any] = [getattr(part, "shape", ()) for part in replicas(batch)]
+    return sum(int(shape[0]) if len(shape) else 1 for shape in shapes)
+
+
+def replicas(array: Any) -> tuple[Any, ...]:
+    """Return the parts of TensorFlow's PerReplica, one for each device; of any other array itself."""
+    parts = getattr(array, "values", None)
+    return parts if isinstance(parts, tuple) else (array,)
 
 
 def steady(steps: Sequence[TimedStep]) -> Sequence[TimedStep]:

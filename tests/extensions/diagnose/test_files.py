@@ -283,8 +283,10 @@ def drawn(x: Any) -> Iterator[Any]:
 )
 def test_as_many_steps_as_there_are_samples_are_told_of(make: Any, steps: int, said: str | None) -> None:
     x = np.zeros((20, 3), np.float32)
-    told = list(of_data.counts_samples(make(x), steps, (x[:4], np.zeros(4))))
-    assert [str(said) in each for each in told] == [True] * (said is not None)
+    in_parts = types.SimpleNamespace(values=(x[:2], x[2:4]))  # as TensorFlow's PerReplica, on two devices
+    for batch in (x[:4], in_parts):
+        told = list(of_data.counts_samples(make(x), steps, (batch, np.zeros(4))))
+        assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
 def of_tensors(x: Any) -> Any:
