@@ -15,11 +15,12 @@ import functools
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, ModelError
@@ -230,7 +231,19 @@ def stacked(batches: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[An
     """Yield batches of NumPy arrays in stacks of up to `count` of one shape, which have a new first axis."""
     while group := list(itertools.islice(batches, count)):
         for _, alike in itertools.groupby(group, key=lambda batch: leaves(batch[0])[0].shape):
-            yield keras.tree.map_structure(lambda *parts: np.stack(parts), *alike)
+            yield keras.tree.map_structure(lambda *parts: stack(parts), *alike)
+
+
+def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays of one shape as one with a new first axis; without a copy if they are adjacent in memory."""
+    first = parts[0]
+    if first.base is None or not all(part.base is first.base and part.flags.c_contiguous for part in parts):
+        return np.stack(parts)
+    starts = [part.__array_interface__["data"][0] for part in parts]
+    if starts != [starts[0] + number * first.nbytes for number in range(len(parts))]:
+        return np.stack(parts)
+    shape, strides = (len(parts), *first.shape), (first.nbytes, *first.strides)
+    return np.lib.stride_tricks.as_strided(first, shape, strides)
 
 
 def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader, *, weighted: bool) -> Any:

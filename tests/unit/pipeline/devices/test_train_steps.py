@@ -110,6 +110,18 @@ def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
     assert shapes == [[(3, 4, 2), (3, 4)], [(1, 4, 2), (1, 4)], [(1, 3, 2), (1, 3)]]
 
 
+def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
+    whole = np.arange(24).reshape(12, 2)
+    parts = [whole[start : start + 3] for start in (3, 6, 9)]
+    stacked = feed.stack(parts)
+    assert np.shares_memory(stacked, whole)
+    np.testing.assert_array_equal(stacked, np.stack(parts))
+    for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
+        copied = feed.stack(others)
+        np.testing.assert_array_equal(copied, np.stack(others))
+        assert not np.shares_memory(copied, whole)
+
+
 def compact(*, drop: bool = False) -> ArrayLoader:
     """A loader that leaves scaling and one-hot to the device."""
     loader = ArrayLoader(IMAGES, Y, 4, drop=drop)
