@@ -413,6 +413,9 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
     return name in known or any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
 
 
+_NONE = "An empty folder or list gives none, nor do fewer samples than a batch has, if only whole batches count."
+
+
 def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
     if wanted is not None and not (isinstance(wanted, int | np.integer) and wanted >= 1):
         raise WorkloadError(
@@ -421,7 +424,7 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
         )
     steps = wanted if wanted is not None else dataset.length
     if dataset.length == 0:
-        raise WorkloadError(f"The dataset of `{_name(data.function)}` holds no batch: its length is 0.")
+        raise WorkloadError(f"The dataset of `{_name(data.function)}` holds no batch: its length is 0.", hint=_NONE)
     if steps is None and not dataset.is_endless:
         steps = _counted(data.make(data.defaults), _name(data.function))
     if steps is None or steps < 1:
@@ -429,7 +432,7 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
         why = "goes on without an end" if dataset.is_endless else f"did not end in {_COUNT_SECONDS:.0f} s"
         raise WorkloadError(
             f"The dataset of `{_name(data.function)}` {'holds no batch' if steps == 0 else why}.",
-            hint=None if steps == 0 else f"Say how many batches an epoch has: ap.{call}(..., steps=1000)",
+            hint=_NONE if steps == 0 else f"Say how many batches an epoch has: ap.{call}(..., steps=1000)",
         )
     return steps
 

@@ -124,7 +124,7 @@ def test_a_dataset_without_a_batch_is_refused() -> None:
         def __len__(self) -> int:
             return 0
 
-    with pytest.raises(WorkloadError, match="`Empty` holds no batch: its length is 0"):
+    with pytest.raises(WorkloadError, match=r"`Empty` holds no batch: its length is 0.*An empty folder or list"):
         wrapped(Empty())
 
 
