@@ -273,7 +273,7 @@ def test_a_cache_is_refused_if_it_has_no_room_beside_validations_samples(
 @pytest.mark.parametrize("page_cache", ["warm", "cold"])
 def test_a_loader_runs_without_the_model(folder: Path, config: PipelineConfig, page_cache: str) -> None:
     session = TrialSession(photos(folder))
-    found = session.loader(config, {"seconds": 0.05, "page_cache": page_cache}, Told())
+    found = session.loader(config, {"page_cache": page_cache}, Told())
     assert found.images_per_second.value > 0
     assert found.images_per_second.low <= found.images_per_second.high
     session.close()

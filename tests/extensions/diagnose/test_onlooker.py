@@ -156,7 +156,7 @@ def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypa
     monkeypatch.setattr(steps_, "_FEW_SECONDS", 1e9)  # however slow this machine is
     (told,) = watch(model(), Look(seconds=1e9, alone_seconds=0.05))
     assert told.alone_images_per_second is not None
-    assert any("in all, were timed" in warning for warning in told.warnings)
+    assert any("in all, w" in warning for warning in told.warnings)  # one step, on a machine that is busy
 
 
 @pytest.mark.parametrize("anew", [True, pytest.param(False, marks=pytest.mark.slow)])
