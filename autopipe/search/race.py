@@ -501,7 +501,7 @@ def settled(config: PipelineConfig, now: PipelineConfig | None) -> PipelineConfi
 
 
 def changeable(config: PipelineConfig) -> PipelineConfig:
-    """Return what of a configuration can change in a training, as a race knows it."""
+    """Return the configuration with its loader and its memory cache alone: these can change during a training."""
     return PipelineConfig(loader=config.loader, keep=config.kept.memory)
 
 

@@ -23,7 +23,7 @@ from autopipe.workload.sample import leaves
 
 
 def _rows_of(dataset: Any) -> Callable[[int], Any]:
-    """Return what reads a row of an open, non-empty dataset of h5py. A row of encoded images is bytes."""
+    """Return the function that reads a row of an open h5py dataset of at least one; encoded images are bytes."""
     import h5py
 
     base = h5py.check_vlen_dtype(dataset.dtype)
