@@ -72,7 +72,7 @@ def formats(workload: Workload) -> Formats:
 
 def _of_windows(data: Any) -> Formats:
     """Compare files that hold windows otherwise, which the source writes to a temporary folder: see `Windows`."""
-    forms, rng = list[ImageForm](), np.random.default_rng(0)
+    forms, rng, read_of_each = list[ImageForm](), np.random.default_rng(0), list[int]()
     with tempfile.TemporaryDirectory(prefix="autopipe-") as folder:
         for name, size, read in data.rewritten(Path(folder)):
             took = list[float]()
@@ -82,9 +82,10 @@ def _of_windows(data: Any) -> Formats:
                         took.append(timeit.timeit(functools.partial(read, rng), timer=time.process_time, number=1))
             if not (usual := took[2:] or took):  # the first ones open files
                 raise BadSampleError("none of the windows that were looked at could be read.")
+            read_of_each.append(len(took))
             form = {"seconds_per_image": max(fmean(usual), 1e-9), "bytes_per_image": size, "mean_error": 0}
             forms.append(ImageForm(part="window", name=name or AS_THEY_ARE, **form))
-    return Formats(samples=_MOST_LOOKED_AT, forms=tuple(forms))
+    return Formats(samples=min(read_of_each), forms=tuple(forms))
 
 
 _MEANS = ("seconds_per_image", "bytes_per_image", "mean_error")

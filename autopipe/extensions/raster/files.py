@@ -131,5 +131,8 @@ def writers(flat: int | None, axes: int) -> Iterator[tuple[str, str, Callable[[s
 
 
 def bytes_of(path: str) -> int:
-    """Return the bytes of a raster's file, or of the folder of a Zarr array."""
-    return sum(each.stat().st_size for each in ([Path(path)] if os.path.isfile(path) else Path(path).rglob("*")))  # noqa: PTH113
+    """Return the bytes of a raster's file or object, or of the folder of a Zarr array."""
+    if is_url(path):
+        return remote.Object(path).size
+    folder = Path(path)
+    return sum(each.stat().st_size for each in ([folder] if folder.is_file() else folder.rglob("*")))

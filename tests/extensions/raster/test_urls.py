@@ -19,6 +19,7 @@ import zarr
 import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.raster.windows import Windows
+from autopipe.measure import formats
 from autopipe.measure.fingerprint import storage_of
 from autopipe.workload.data import source
 from tests.fakes.nifti import nii
@@ -221,3 +222,8 @@ def test_places_that_cannot_be_read_by_url_are_refused(web: Server, tmp_path: Pa
             Windows(f"{web.url}/{name}", size=4)
     with pytest.raises(DataError, match="All files must be URLs"):
         Windows([f"{web.url}/text.tif", tmp_path / "a.tif"], size=4)
+
+
+def test_formats_of_a_scene_on_a_server_know_its_size(web: Server, scene: str) -> None:
+    there, *_ = formats.formats(ap.Workload(data=Windows(scene, size=128), ops=[], batch_size=4)).forms
+    assert there.bytes_per_image == pytest.approx(len(web.files["/a.tif"]) * 128**2 / (512 * 640))
