@@ -44,6 +44,7 @@ from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.devices.simulated import NO_MODEL
+from autopipe.pipeline.loader import Shared
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Folder
@@ -86,6 +87,7 @@ class TrialSession:
         self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan, mode=mode))
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of samples that were converted for trials
         self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
+        self._cache: Cache | None = None  # of the trial before
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._loader: LoaderCeiling | None = None
         self._nvml = Nvml()
@@ -109,8 +111,12 @@ class TrialSession:
             report.phase(Phase.FIRST_BATCH)
             feed.train(Probe(feed.meter, feed.loader, report=report, when_filled=feed.when_filled))
             ended = time.monotonic()
+            if feed.cache is not None:
+                feed.cache.hold()
             report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
         found = _measurement(config, feed, sampler.usage, ended)
+        if feed.cache is not None and feed.cache.held:
+            feed.cache.fill_seconds = found.cache_fill_seconds
         return found if watch is None else found.model_copy(update={"lines": watch.stop()})
 
     def loader(self, config: PipelineConfig, options: Options, report: Report) -> outcome.LoaderRate:
@@ -214,10 +220,13 @@ class TrialSession:
             return _foreign_feed(self._foreign, wanted, bench, pages)
         alone = bench.alone(config.model_setup, report).model_images_per_second.value
         report.phase(Phase.OPEN)
-        self._require_cache_memory(config)
-        makes = wanted.makes_images_per_second
-        part = self.part(config, pages, report, trains=alone, folder=wanted.folder, makes=makes)
-        return _loader_feed(config, wanted, bench, alone, part, pages)
+        if self._cache is None or not self._cache.held or self._cache.of != (config.keep, config.finish):
+            self._cache = None  # its memory is no part of what this trial takes
+            self._require_cache_memory(config)
+            makes = wanted.makes_images_per_second
+            part = self.part(config, pages, report, trains=alone, folder=wanted.folder, makes=makes)
+            self._cache = Cache(of=(config.keep, config.finish), part=part)
+        return _loader_feed(config, wanted, bench, alone, self._cache, pages)
 
     def part(
         self,
@@ -307,6 +316,27 @@ class Part:
     conversion: ConversionCost | None = None  # of writing it, if it was converted
 
 
+@dataclasses.dataclass(kw_only=True)
+class Cache:
+    """The memory cache of a trial, which the next one of the same samples finds full, as tf.data's own does."""
+
+    of: tuple[str, str]  # the configuration's `keep` and `finish`
+    part: Part
+    shared: Shared = dataclasses.field(default_factory=Shared)  # with what the loader holds
+    held: tuple[MemoryCache, ...] = ()
+    fill_seconds: float | None = None  # see `Measurement`; of the trial that filled it
+
+    def hold(self) -> None:
+        """Hold what is full, unless other trials could miss the memory."""
+        caches = tuple(each for each in self.shared.made.values() if isinstance(each, MemoryCache))
+        full = all(cache.bytes_to_fill == 0 for cache in caches)
+        small = sum(cache.block.size for cache in caches) <= _HELD_SHARE * machine.detect_memory().available_bytes
+        self.held = caches if full and small else ()
+
+
+_HELD_SHARE = 0.1  # of the free memory
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
     """The open data of a trial."""
@@ -323,17 +353,18 @@ class Feed:
     # any number
     once: int | None = None
     when_filled: Callable[[], object] | None = None  # between the steps in which caches fill and the first window
+    cache: Cache | None = None
 
 
 @contextlib.contextmanager
 def _loader_feed(
-    config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, alone: float, part: Part, pages: PageCache
+    config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, alone: float, cache: Cache, pages: PageCache
 ) -> Iterator[Feed]:
     """Open the feed of a configuration, whose model takes so many images/s `alone`."""
-    once, workload = None, part.workload
+    once, part, workload = None, cache.part, cache.part.workload
     resident, kept = config.loader.keeps_on_device, config.kept
     if pages.regime == "cold" and not resident and (not kept.in_memory or kept.part < 1):
-        once = 2 if kept.in_memory else 1
+        once, cache.held = 2 if kept.in_memory else 1, ()
     if kept.converts:
         root = Folder.of(workload.converted).path
         files = [] if root is None else [str(path) for path in root.rglob("*")]
@@ -342,7 +373,8 @@ def _loader_feed(
         files = data_source.files(workload.data, assembly.batch_order(workload).epoch(0)[:samples].tolist())
     prepare = functools.partial(pages.prepare, files)
     ready, began = prepare(), time.monotonic()
-    loader = TimedLoader(assembly.build_loader(workload, config, plan=bench.plan, trace=wanted.trace))
+    opened = assembly.opener(workload, plan=bench.plan, trace=wanted.trace, shared=cache.shared)
+    loader = TimedLoader(opened(config))
 
     def train(probe: Probe) -> None:
         steps, epochs = max(1, round(len(loader) / part.share)), ENDLESS
@@ -354,7 +386,7 @@ def _loader_feed(
     try:
         yield Feed(
             began=began,
-            meter=meter_for(loader, config, wanted),
+            meter=meter_for(loader, config, wanted, filled=bool(cache.held)),
             train=train,
             part=part,
             alone=alone,
@@ -363,6 +395,7 @@ def _loader_feed(
             loader=loader,
             once=once,
             when_filled=prepare if once == 2 else None,
+            cache=cache,
         )
     finally:
         loader.close()
@@ -370,13 +403,15 @@ def _loader_feed(
             Trace(wanted.trace).span(config.short(), began, time.monotonic())
 
 
-def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: outcome.MeasureOptions) -> Meter:
-    """Make the meter of a trial with the properties of its loader."""
+def meter_for(
+    loader: TimedLoader, config: PipelineConfig, wanted: outcome.MeasureOptions, *, filled: bool = False
+) -> Meter:
+    """Make the meter of a trial with the properties of its loader, whose cache may be `filled` already."""
     return Meter(
         loader.batch_size,
         loader.batches_at_once or config.loader.worker_count() or 1,
         wanted,
-        fill_steps=len(loader) if config.kept.in_memory or config.loader.fills_cache else 1,
+        fill_steps=len(loader) if (config.kept.in_memory or config.loader.fills_cache) and not filled else 1,
         settle_seconds=AUTOTUNE_SECONDS if "auto" in config.loader.model_dump().values() else 0.0,
     )
 
@@ -423,6 +458,8 @@ def _measurement(config: PipelineConfig, feed: Feed, usage: Usage, ended: float)
         fills = config.kept.in_memory or config.loader.fills_cache or loader.on_device
         if loader.fill_seconds:
             fill_seconds = loader.fill_seconds / share
+        if feed.cache is not None and feed.cache.fill_seconds is not None:
+            fill_seconds = feed.cache.fill_seconds
         # If steps run asynchronously, the host waits for a batch while the device still runs the step before.
         waited = sum(each.waiting_seconds for each in reading.windows) / sum(each.seconds for each in reading.windows)
         of_loader = {

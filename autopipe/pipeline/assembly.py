@@ -81,7 +81,6 @@ def build_loader(
 ) -> Loader:
     """Return an open loader, as `ap.build_loader`. `plan`: of the workload, if known; `trace`: the file of a trace."""
     check_part("rank", rank)
-    wrap.require_feedable(workload, config, rank)
     return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)
 
 
@@ -92,16 +91,18 @@ def opener(
     rank: tuple[int, int] = (0, 1),
     plan: Plan | None = None,
     trace: str | None = None,
+    shared: Shared | None = None,
 ) -> Callable[[PipelineConfig], Loader]:
     """Return a function that opens a loader of a configuration, see `build_loader`. The loaders that it opens share
-    memory caches and converted sets, so that one can go on with the work of another.
+    memory caches and converted sets, so that one can go on with the work of another; also with others of `shared`.
     """
     made_of = make_plan(workload) if plan is None else plan
-    order, shared = batch_order(workload, shard, rank), Shared()
+    order, shared = batch_order(workload, shard, rank), shared or Shared()
     # It looks at many files, so it runs beside the first batches.
     identity = functools.cache(lambda: beside(functools.partial(batches_digest, workload, shard)).result)
 
     def open_loader(config: PipelineConfig) -> Loader:
+        wrap.require_feedable(workload, config, rank)
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()
         job = LoadJob(
@@ -158,7 +159,6 @@ def build_trainer(
     strategy, model = build_model(workload, devices=config.devices, channels=config.channels)
     order = batch_order(workload, shard, strategy.rank)
     strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
-    wrap.require_feedable(workload, config, strategy.rank)
     opened = opener(workload, shard=shard, rank=strategy.rank, plan=plan)
     same = {"devices": config.devices, "channels": config.channels}  # as the model was built
 

@@ -320,7 +320,7 @@ class MemoryCache:
     def bytes_to_come(job: LoadJob) -> int:
         """Return the bytes that the cache of a job has yet to take until it is full; 0 if it has none."""
         found: MemoryCache | None = job.shared.made.get(_key(job.recipe))
-        return MemoryCache.bytes_needed(job.recipe) if found is None else found._to_come()
+        return MemoryCache.bytes_needed(job.recipe) if found is None else found.bytes_to_fill
 
     @staticmethod
     def bytes_needed(recipe: Recipe) -> int:
@@ -333,9 +333,10 @@ class MemoryCache:
     @staticmethod
     def unfilled_bytes() -> int:
         """Return the bytes that the caches of this process have yet to take until they are full."""
-        return sum(cache._to_come() for cache in [*_OPEN])
+        return sum(cache.bytes_to_fill for cache in [*_OPEN])
 
-    def _to_come(self) -> int:
+    @property
+    def bytes_to_fill(self) -> int:
         return self.room.size * (self._kept - self.filled) // self._kept
 
     def get(self, index: int, *, copies: bool = True) -> Sample | None:
