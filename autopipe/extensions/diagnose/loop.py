@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,6 +59,7 @@ class Loop:
         self._workers, self._of_grain = of_loader(data, "num_workers"), grain.workers(data)
         self._forks = stream.forks_workers(data)
         self._kind += _OF_TENSORS * _stacks_tensors(data) or _OF_STREAM * torch_batches.is_streamed(data)
+        self._kind += _trainer() * (self._kind == "torch DataLoader")
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
@@ -515,7 +517,15 @@ def unused_workers(data: Any) -> list[str]:
 
 
 _OF_TENSORS, _OF_STREAM = " of a TensorDataset", " of an IterableDataset"
+_OF_TRAINERS = {"transformers": " of Hugging Face's Trainer", "ultralytics": " of Ultralytics"}  # which make it
 _OF_GRAIN = ("DataLoader", "DataLoaderIterator", "DatasetIterator", "IterDataset", "MapDataset")
+
+
+def _trainer() -> str:
+    """Return what a loop's kind of data has behind it if a trainer of a package reads here; else nothing."""
+    frames = traceback.walk_stack(None)
+    packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in frames]
+    return next((_OF_TRAINERS[package] for package in packages if package in _OF_TRAINERS), "")
 
 
 def kind_of_data(x: Any) -> str:

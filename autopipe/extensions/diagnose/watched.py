@@ -394,6 +394,9 @@ _READ_AHEAD = {
     "torch DataLoader of a TensorDataset": "whole batches: samples are picked and stacked one by one, and to pass them "
     "on from workers takes longer. `DataLoader(dataset, batch_size=None, sampler=BatchSampler(RandomSampler(dataset), "
     "{size}, drop_last=False))` picks each batch by one index, in the order of shuffle=True",
+    "torch DataLoader of Hugging Face's Trainer": "dataloader_num_workers= of TrainingArguments, {workers} now, with "
+    "dataloader_persistent_workers=True",
+    "torch DataLoader of Ultralytics": "workers= of `train`, {workers} now",
     "grain DataLoader": "its worker_count=, {workers} now",
     "grain DataLoaderIterator": "its worker_count=, {workers} now",
     **dict.fromkeys(
