@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import functools
 import gc
+import inspect
 import itertools
 import linecache
 import operator
@@ -231,10 +232,11 @@ def _is_reader(file: str) -> bool:
 
 
 def _is_librarys(code: types.CodeType) -> bool:
-    """Return True for the code of a dataset that a package has, such as ImageDataGenerator's."""
+    """Return True for the code of a dataset that a package has, such as ImageDataGenerator's, or a generator there."""
     file = code.co_filename
     is_package = _PACKAGES in file and f"{_PACKAGES}numpy/" not in file and not file.startswith(_OWN)
-    return is_package and code.co_name in _OF_DATASETS and not _is_reader(file)
+    is_asked = code.co_name in _OF_DATASETS or bool(code.co_flags & inspect.CO_GENERATOR)
+    return is_package and is_asked and not _is_reader(file)
 
 
 def users_frame(frame: types.FrameType | None) -> types.FrameType | None:
