@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import given
@@ -25,19 +26,19 @@ contents = st.lists(words, max_size=4).map(" ".join)
 lines = st.lists(st.lists(words, max_size=12).map(" ".join), max_size=4).map("\n".join)
 
 
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(text.encode(errors="surrogatepass"))
+@contextlib.contextmanager
+def written(files: dict[str, str]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            (file := Path(folder, name)).parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text.encode(errors="surrogatepass"))
+        yield Path(folder)
 
 
 @given(st.dictionaries(st.sampled_from([f"{folder}/{file}" for folder in FOLDERS for file in FILES]), contents))
 def test_any_content_of_a_group_gives_at_least_a_core_and_no_negative_memory(files: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        write(
-            root, files | {"proc/self/mountinfo": MOUNTS, "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\n"}
-        )
+    memory = "MemTotal: 1000 kB\nMemAvailable: 900 kB\n"
+    with written(files | {"proc/self/mountinfo": MOUNTS, "proc/meminfo": memory}) as root:
         assert machine.usable_cores(root) >= 1
         found = machine.detect_memory(root)
         assert 0 <= found.usable_bytes <= 1000 * 1024
@@ -46,16 +47,9 @@ def test_any_content_of_a_group_gives_at_least_a_core_and_no_negative_memory(fil
 
 @given(mountinfo=lines, cgroup=lines, meminfo=lines, group=st.text(max_size=12))
 def test_any_list_of_mounts_and_groups_is_read(mountinfo: str, cgroup: str, meminfo: str, group: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        write(
-            root,
-            {
-                "proc/self/mountinfo": MOUNTS + mountinfo,
-                "proc/self/cgroup": f"0::/{group}\n1:cpu,memory:{group}\n{cgroup}",
-                "proc/meminfo": meminfo,
-            },
-        )
+    groups = f"0::/{group}\n1:cpu,memory:{group}\n{cgroup}"
+    files = {"self/mountinfo": MOUNTS + mountinfo, "self/cgroup": groups, "meminfo": meminfo}
+    with written({f"proc/{name}": text for name, text in files.items()}) as root:
         assert machine.usable_cores(root) >= 1
         machine.detect_memory(root)
         disk.detect(root, root)

@@ -16,44 +16,28 @@ streams = st.integers(0, 64)
 indices = st.lists(st.integers(0, 2**40), min_size=1, max_size=20)
 
 
-@given(seeds, epochs, indices, streams, st.integers(1, 4), st.randoms())
+@given(seeds, epochs, indices, streams, st.integers(0, 4), st.randoms())
 def test_a_samples_numbers_do_not_depend_on_its_batch(seed, epoch, wanted, stream, draws, shuffler):  # type: ignore[no-untyped-def]
     together = randomness.uniforms(seed, epoch, np.array(wanted), stream, draws)
-    places = list(range(len(wanted)))
-    shuffler.shuffle(places)
-    for place in places:
+    assert (together.shape, together.dtype.name) == ((len(wanted), draws), "float64")
+    assert np.all((together >= 0) & (together < 1))
+    for place in shuffler.sample(range(len(wanted)), len(wanted)):
         alone = randomness.uniforms(seed, epoch, np.array([wanted[place]]), stream, draws)
-        np.testing.assert_array_equal(together[place], alone[0])
-
-
-@given(seeds, epochs, indices, streams, st.integers(0, 4))
-def test_numbers_lie_in_the_unit_interval(seed, epoch, wanted, stream, draws):  # type: ignore[no-untyped-def]
-    numbers = randomness.uniforms(seed, epoch, np.array(wanted), stream, draws)
-    assert numbers.shape == (len(wanted), draws)
-    assert numbers.dtype == np.float64
-    assert np.all((numbers >= 0) & (numbers < 1))
-
-
-@given(seeds, epochs, st.integers(1, 300))
-def test_an_epochs_order_is_a_permutation(seed: int, epoch: int, count: int) -> None:
-    assert sorted(randomness.epoch_order(seed, epoch, count)) == list(range(count))
+        assert_array_equal(together[place], alone[0])
 
 
 @given(seeds, epochs, st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 6))
-def test_an_order_in_blocks_is_a_permutation_that_ends_some_blocks_before_it_begins_others(
+def test_an_order_is_a_permutation_that_in_blocks_ends_some_before_it_begins_others(
     seed: int, epoch: int, lengths: list[int], mixed: int
 ) -> None:
     block_of = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum([0, *lengths[:-1]]).tolist()
     order = randomness.block_order(seed, epoch, len(block_of), starts, mixed)
-    assert sorted(order.tolist()) == list(range(len(block_of)))
-    groups, left = [], list(dict.fromkeys(block_of[order].tolist()))
-    while left:
-        groups.append(left[:mixed])
-        left = left[mixed:]
+    for each in (order, randomness.epoch_order(seed, epoch, len(block_of))):
+        assert sorted(each.tolist()) == list(range(len(block_of)))
+    began = list(dict.fromkeys(block_of[order].tolist()))  # so many of them are mixed at a time
     group_of = np.empty(len(lengths), int)
-    for number, group in enumerate(groups):
-        group_of[group] = number
+    group_of[began] = np.arange(len(began)) // mixed
     assert_array_equal(np.sort(group_of[block_of[order]]), group_of[block_of[order]])
 
 

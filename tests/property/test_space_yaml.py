@@ -47,14 +47,9 @@ def read(text: str) -> Space | None:
         return None
 
 
-@given(st.text(max_size=200))
-def test_any_text(text: str) -> None:
+@given(st.text(max_size=200) | trees.map(lambda tree: yaml.safe_dump(tree, allow_unicode=True)))
+def test_any_text_and_any_tree(text: str) -> None:
     read(text)
-
-
-@given(trees)
-def test_any_tree(tree: object) -> None:
-    read(yaml.safe_dump(tree, allow_unicode=True))
 
 
 @given(st.sampled_from(SHIPPED), st.integers(0, 10**6), st.text(string.printable, max_size=5), st.integers(0, 5))
