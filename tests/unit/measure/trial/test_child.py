@@ -12,8 +12,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pydantic
@@ -37,12 +39,11 @@ def log() -> Iterator[ChildLog]:
 @pytest.mark.parametrize(
     ("before", "printed", "tail"),
     [
-        (b"", b"one\ntwo\n", "one\ntwo"),
-        (b"before\n", b"after\n", "after"),
+        (b"before\n", b"one\ntwo\n", "one\ntwo"),
         (b"", b"x" * (3 * TAIL_BYTES), "x" * TAIL_BYTES),  # one endless line
         (b"", b"\xff\xfe ok", "\ufffd\ufffd ok"),  # bytes that are no text
     ],
-    ids=["all", "since the mark", "one line", "no text"],
+    ids=["since the mark", "one line", "no text"],
 )
 def test_the_tail_is_what_was_printed_since_the_mark(log: ChildLog, before: bytes, printed: bytes, tail: str) -> None:
     os.write(log.fd, before)
@@ -51,21 +52,16 @@ def test_the_tail_is_what_was_printed_since_the_mark(log: ChildLog, before: byte
     assert log.tail() == tail
 
 
-def test_a_long_tail_is_cut_at_a_line(log: ChildLog) -> None:
+def test_a_long_tail_is_cut_at_a_line_and_a_log_out_of_bounds_is_emptied_and_goes_on(
+    log: ChildLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.write(log.fd, b"".join(b"line %d\n" % number for number in range(5000)))
     tail = log.tail()
-    assert len(tail) <= TAIL_BYTES
-    assert tail.startswith("line ")
-    assert tail.endswith("line 4999")
-
-
-def test_a_log_out_of_bounds_is_emptied_and_goes_on(log: ChildLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (tail[:5], tail[-9:], len(tail) <= TAIL_BYTES) == ("line ", "line 4999", True)
     monkeypatch.setattr(child, "LIMIT_BYTES", 10)
-    os.write(log.fd, b"much too much\n")
     log.cut()
     os.write(log.fd, b"more\n")
-    assert log.size_bytes == 5
-    assert log.tail() == "more"
+    assert (log.size_bytes, log.tail()) == (5, "more")
 
 
 @pytest.fixture(autouse=True)
@@ -74,68 +70,57 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_goes_with_all_that_is_in_it(temporary: Path) -> None:
-    own = Scratch()
-    (own.path / "converted").mkdir()
-    assert own.path.parent == temporary
-    own.close()
-    own.close()
-    assert list(temporary.iterdir()) == []
-
-
-def test_what_nobody_owns_is_removed_and_what_somebody_owns_stays(temporary: Path) -> None:
-    (temporary / f"{child.PREFIX}dead" / "converted").mkdir(parents=True)
-    (temporary / "somebody's").mkdir()
-    first = Scratch()
-    second = Scratch()
-    assert sorted(temporary.iterdir()) == sorted([temporary / "somebody's", first.path, second.path])
-
-
-def test_a_folder_may_be_elsewhere_also_on_a_disk_without_locks(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_folder_goes_with_all_that_is_in_it_also_on_a_disk_without_locks(
+    tmp_path_factory: pytest.TempPathFactory, temporary: Path, monkeypatch: pytest.MonkeyPatch, *, elsewhere: bool
 ) -> None:
-    def unsupported(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOTSUP, "no locks")
-
-    monkeypatch.setattr("fcntl.flock", unsupported)
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    own = Scratch(elsewhere)
-    assert list(elsewhere.iterdir()) == [own.path]
+    folder = tmp_path_factory.mktemp("elsewhere") if elsewhere else temporary
+    if elsewhere:
+        monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOTSUP, "no locks")))
+    own = Scratch(folder if elsewhere else None)
+    (own.path / "converted").mkdir()
+    assert list(folder.iterdir()) == [own.path]
     own.close()
-    assert list(elsewhere.iterdir()) == []
+    own.close()
+    assert list(folder.iterdir()) == []
 
 
-def test_a_workload_that_cannot_be_sent_leaves_nothing(temporary: Path) -> None:
-    data = ap.Arrays(np.zeros((4, 2)))
-    object.__setattr__(data, "file", (lock := threading.Lock()))
-    with pytest.raises(WorkloadError, match="cannot be sent to another process"):
-        Child(Launch(workload=ap.Workload(data=data, ops=[ap.Map(lambda x: (x, lock)[0])], batch_size=2)))
-    assert list(temporary.iterdir()) == []
-
-
-def test_a_link_or_a_file_of_that_name_is_left_alone(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    precious = tmp_path_factory.mktemp("precious")
-    (precious / "photo.jpg").touch()
-    (temporary / f"{child.PREFIX}link").symlink_to(precious)
-    (temporary / f"{child.PREFIX}file").touch()
+def test_what_nobody_owns_is_removed_and_all_else_stays(
+    temporary: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary / f"{child.PREFIX}dead" / "converted").mkdir(parents=True)
+    (others := temporary / "somebody's").mkdir()
+    precious = tmp_path_factory.mktemp("precious") / "photo.jpg"
+    precious.touch()
+    (link := temporary / f"{child.PREFIX}link").symlink_to(precious.parent)
+    (file := temporary / f"{child.PREFIX}file").touch()
+    first, second = Scratch(), Scratch()
+    assert sorted(temporary.iterdir()) == sorted([others, link, file, first.path, second.path])
+    assert precious.exists()
+    (theirs := temporary / f"{child.PREFIX}theirs").mkdir()
+    monkeypatch.setattr("os.getuid", lambda: theirs.stat().st_uid + 1)
     child.collect(temporary)
-    assert (precious / "photo.jpg").exists()
-    assert len(list(temporary.iterdir())) == 2
+    assert theirs.exists()
 
 
-def test_another_users_folder_is_left_alone(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = temporary / f"{child.PREFIX}theirs"
-    folder.mkdir()
-    monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
-    child.collect(temporary)
-    assert folder.exists()
+def test_a_workload_that_no_process_can_be_given_is_refused_with_the_form_that_can_be(temporary: Path) -> None:
+    data, lock = ap.Arrays(np.zeros((4, 2), np.uint8)), threading.Lock()
+    model: Any = functools.partial(print, lock)
+    locked = ap.Workload(data=data, ops=[], batch_size=2, model=model)
+    dataset = tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4)
+    unsent = ap.Workload(data=data, ops=[ap.Map(lambda x: (x, lock)[0])], batch_size=2)
+    forms = ["ap.wrap(make_dataset", "train.py:workload", "train.py:workload"]
+    for workload, form in zip((ap.wrap(dataset), locked, unsent), forms, strict=True):
+        with pytest.raises(WorkloadError, match="cannot be sent to another process") as raised:
+            Child(Launch(workload=workload))
+        assert form in str(raised.value)
+    assert list(temporary.glob(f"{child.PREFIX}*")) == []
+    child._pickled(ap.wrap(lambda: tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4))).close()
 
 
 def test_that_the_temporary_folder_is_full_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> NoReturn:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/autopipe-trial-1")
-
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/autopipe-trial-1")
+    monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=full))
     with pytest.raises(TrialError, match=r"No space left on device: '/full/autopipe-trial-1'") as caught:
         Child(Launch(workload="train.py:workload"))
     assert "TMPDIR" in str(caught.value.hint)
@@ -165,48 +150,22 @@ def test_a_signal_comes_through_once_when_the_block_has_run(number: signal.Signa
     assert signal.getsignal(number) is signal.default_int_handler
 
 
-@pytest.mark.usefixtures("handlers")
-def test_a_signal_is_not_lost_where_the_block_fails() -> None:
-    def fail() -> None:
-        with uninterrupted():
-            signal.raise_signal(signal.SIGTERM)
-            raise ValueError
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
+def handler_within() -> Any:
+    with uninterrupted():
+        return signal.getsignal(signal.SIGINT)
 
 
 @pytest.mark.usefixtures("handlers")
-def test_what_is_ignored_stays_so() -> None:
+def test_a_signal_is_not_lost_where_the_block_fails_and_elsewhere_nothing_is_to_be_held_back() -> None:
+    with pytest.raises(KeyboardInterrupt), uninterrupted():  # noqa: PT012  both belong to the block
+        signal.raise_signal(signal.SIGTERM)
+        raise ValueError
+    with ThreadPoolExecutor(1) as pool:  # another thread
+        assert pool.submit(handler_within).result() is signal.default_int_handler
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with uninterrupted():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.usefixtures("handlers")
-def test_in_another_thread_nothing_is_to_be_held_back() -> None:
-    ran = []
-
-    def work() -> None:
-        with uninterrupted():
-            ran.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert ran == [signal.default_int_handler]
-
-
-def test_a_workload_that_no_process_can_be_given_is_refused_with_the_form_that_can_be() -> None:
-    dataset = tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4)
-    model: Any = functools.partial(print, threading.Lock())
-    locked = ap.Workload(data=ap.Arrays(np.zeros((4, 2), np.uint8)), ops=[], batch_size=2, model=model)
-    for workload, form in ((ap.wrap(dataset), "ap.wrap(make_dataset"), (locked, "train.py:workload")):
-        with pytest.raises(WorkloadError, match="cannot be sent to another process") as raised:
-            child._pickled(workload)
-        assert form in str(raised.value)
-    child._pickled(ap.wrap(lambda: tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4))).close()
+    assert handler_within() is signal.SIG_IGN
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -258,12 +217,9 @@ def test_a_message_is_one_line_in_which_half_a_character_is_a_question_mark(
     line = other.recv(1000)
     assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
     assert EVENT.validate_json(line) == Log(text=arrives)
-
-
-@pytest.mark.parametrize("line", [b"", b"hello", b"{}", b'{"event": "done"}', b'{"event": "phase", "phase": "lunch"}'])
-def test_another_language_is_refused(line: bytes) -> None:
-    with pytest.raises(pydantic.ValidationError):
-        EVENT.validate_json(line)
+    for other_language in (b"", b"hello", b"{}", b'{"event": "done"}', b'{"event": "phase", "phase": "lunch"}'):
+        with pytest.raises(pydantic.ValidationError):
+            EVENT.validate_json(other_language)
 
 
 FORKS = """
@@ -300,12 +256,11 @@ def test_a_trial_writes_no_cache_file_of_the_users_and_reads_a_complete_one(
     (ours := tmp_path / "ours").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(ours))
     monkeypatch.setattr(tf.data.Dataset, "cache", tf.data.Dataset.cache)  # to have it back
-    kept = str(tmp_path / "kept")
-    theirs = tf.data.Dataset.range(4).cache(kept)
+    kept, rows = str(tmp_path / "kept"), tf.data.Dataset.range(4)
+    theirs = rows.cache(kept)
     runner._cache_apart(tf)
     for _ in range(2):
-        half = iter(tf.data.Dataset.range(4).cache(kept))  # in the middle, as a trial may end
+        half = iter(rows.cache(kept))  # in the middle, as a trial may end
         assert (int(next(half)), [*tmp_path.iterdir()]) == (0, [ours])
-    assert [int(each) for each in tf.data.Dataset.range(4).cache()] == [0, 1, 2, 3]
-    assert len(list(theirs)) == 4
+    assert (len(list(rows.cache())), len(list(theirs))) == (4, 4)
     assert [int(each) for each in tf.data.Dataset.range(9).cache(kept)] == [0, 1, 2, 3]

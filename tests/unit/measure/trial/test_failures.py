@@ -41,6 +41,9 @@ def test_a_silence_up_to_the_deadline_of_its_phase_is_fine_and_beyond_it_is_hung
     watch.enter(Phase.MEASURE, now=118.0)
     assert (kind(watch, 122.9), kind(watch, 123.0)) == (None, FailureKind.HUNG)
     assert "5 s in phase `measure`" in known(watch.failure(123.0)).message
+    watch.enter(Phase.OPEN, now=120.0)
+    watch.heard(120.5)
+    assert watch.phase_seconds == {Phase.OPEN: 18.5, Phase.MEASURE: 2.0}
 
 
 def test_a_silence_is_told_with_the_users_line_at_which_it_stands(tmp_path: Path) -> None:
@@ -56,41 +59,23 @@ def test_a_silence_is_told_with_the_users_line_at_which_it_stands(tmp_path: Path
 
 def test_talking_for_ever_is_a_timeout() -> None:
     watch = Watch(DEADLINES, Phase.MEASURE, now=0.0)
+    assert watch.left_seconds(4.0) == 1.0  # up to whichever comes first
     for now in range(1, 61):
         watch.heard(float(now))
+    assert (watch.left_seconds(57.0), watch.left_seconds(99.0)) == (3.0, 0.0)
     assert kind(watch, 60.0) is FailureKind.TIMEOUT
     assert "phase `measure` after 60 s" in known(watch.failure(60.0)).message
-
-
-def test_time_left_is_up_to_whichever_comes_first() -> None:
-    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
-    assert watch.left_seconds(4.0) == 6.0
-    watch.heard(55.0)
-    assert watch.left_seconds(57.0) == 3.0
-    assert watch.left_seconds(99.0) == 0.0
-
-
-def test_time_is_counted_by_phase() -> None:
-    watch = Watch(DEADLINES, Phase.OPEN, now=0.0)
-    watch.enter(Phase.MEASURE, now=1.0)
-    watch.heard(2.0)
-    watch.enter(Phase.OPEN, now=4.0)
-    watch.heard(4.5)
-    assert watch.phase_seconds == {Phase.OPEN: 1.5, Phase.MEASURE: 3.0}
 
 
 def test_the_environment_allows_more_time_as_the_hint_says() -> None:
     hung = Watch(Deadlines(), Phase.BUILD, now=0.0).failure(1000.0)
     assert f"{VARIABLE}=4 " in str(known(hung).hint)
-    assert asked({VARIABLE: "4"}).build_seconds == 4 * Deadlines().build_seconds
-    assert asked({VARIABLE: "4"}).request_seconds == 4 * Deadlines().request_seconds
-    assert asked({}) == asked({VARIABLE: " "}) == Deadlines()
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "much"])
-def test_patience_that_is_no_number_of_one_or_more_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=VARIABLE):
-        asked({VARIABLE: text})
+    more, usual = asked({VARIABLE: "4"}), Deadlines()
+    assert (more.build_seconds, more.request_seconds) == (4 * usual.build_seconds, 4 * usual.request_seconds)
+    assert asked({}) == asked({VARIABLE: " "}) == usual
+    for text in ("0", "-1", "inf", "nan", "much"):
+        with pytest.raises(ConfigError, match=VARIABLE):
+            asked({VARIABLE: text})
 
 
 GIB = 1 << 30
@@ -117,73 +102,46 @@ def test_a_death_is_named_and_blamed_on_memory_only_if_the_kernel_says_so(
     assert words in failure.message
 
 
-@pytest.mark.parametrize(
-    ("kind", "kills", "expected"),
-    [
-        (FailureKind.CRASHED, 1, FailureKind.OUT_OF_MEMORY),
-        (FailureKind.CRASHED, 0, FailureKind.CRASHED),
-        (FailureKind.BAD_DATA, 1, FailureKind.BAD_DATA),
-    ],
-)
-def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
-    kind: FailureKind, kills: int, expected: FailureKind
-) -> None:
-    failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
-    assert expected is supervise.blamed_on_memory(failure, kills).kind
+def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory() -> None:
+    crashed, no_memory, bad = FailureKind.CRASHED, FailureKind.OUT_OF_MEMORY, FailureKind.BAD_DATA
+    for kind, kills, expected in ((crashed, 1, no_memory), (crashed, 0, crashed), (bad, 1, bad)):
+        failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
+        assert expected is supervise.blamed_on_memory(failure, kills).kind
 
 
 class ResourceExhaustedError(Exception):
     """Named like TensorFlow's."""
 
 
-@pytest.mark.parametrize(
-    ("error", "phase", "kind"),
-    [
-        (errors.ConfigError("x"), Phase.OPEN, FailureKind.UNSUPPORTED),
-        (errors.StorageError("x"), Phase.OPEN, FailureKind.UNSUPPORTED),
-        (errors.MissingExtraError("x"), Phase.OPEN, FailureKind.UNSUPPORTED),
-        (NotImplementedError("x"), Phase.MEASURE, FailureKind.UNSUPPORTED),
-        (errors.LoaderError("/dev/shm is too small"), Phase.OPEN, FailureKind.UNSUPPORTED),
-        (errors.LoaderError("lost"), Phase.MEASURE, FailureKind.CRASHED),
-        (errors.WorkerDiedError("x"), Phase.OPEN, FailureKind.CRASHED),
-        (errors.ModelError("x"), Phase.MEASURE, FailureKind.BUILD),
-        (errors.BadSampleError("x"), Phase.BUILD, FailureKind.BAD_DATA),
-        (errors.OpError("x"), Phase.MEASURE, FailureKind.BAD_DATA),
-        (errors.DataError("no such folder"), Phase.IMPORT, FailureKind.BAD_DATA),
-        (errors.WorkloadError("x"), Phase.IMPORT, FailureKind.IMPORT),
-        (errors.WorkloadError("x"), Phase.BUILD, FailureKind.BUILD),
-        (errors.WorkloadError("x"), Phase.MEASURE, FailureKind.BAD_DATA),
-        (ImportError("x"), Phase.IMPORT, FailureKind.IMPORT),
-        (ValueError("shapes"), Phase.WARM_UP, FailureKind.BUILD),
-        (ValueError("x"), Phase.MEASURE, FailureKind.CRASHED),
-        (MemoryError(), Phase.MEASURE, FailureKind.OUT_OF_MEMORY),
-        (MemoryError(), Phase.IMPORT, FailureKind.OUT_OF_MEMORY),
-        (OSError(errno.ENOMEM, "x"), Phase.OPEN, FailureKind.OUT_OF_MEMORY),
-        (ResourceExhaustedError("x"), Phase.WARM_UP, FailureKind.OUT_OF_MEMORY),
-        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), Phase.MEASURE, FailureKind.OUT_OF_MEMORY),
-        (SystemExit(1), Phase.MEASURE, FailureKind.CRASHED),
+KINDS: dict[FailureKind, list[tuple[BaseException, Phase]]] = {
+    FailureKind.UNSUPPORTED: [
+        (errors.ConfigError("x"), Phase.OPEN), (errors.MissingExtraError("x"), Phase.OPEN),
+        (NotImplementedError("x"), Phase.MEASURE), (errors.LoaderError("/dev/shm is too small"), Phase.OPEN),
     ],
-)
-def test_each_exception_has_its_kind(error: BaseException, phase: Phase, kind: FailureKind) -> None:
-    assert kind is kind_of(error, phase)
+    FailureKind.CRASHED: [
+        (errors.LoaderError("lost"), Phase.MEASURE), (errors.WorkerDiedError("x"), Phase.OPEN),
+        (ValueError("x"), Phase.MEASURE), (SystemExit(1), Phase.MEASURE),
+    ],
+    FailureKind.BUILD: [
+        (errors.ModelError("x"), Phase.MEASURE), (errors.WorkloadError("x"), Phase.BUILD),
+        (ValueError("shapes"), Phase.WARM_UP),
+    ],
+    FailureKind.BAD_DATA: [
+        (errors.BadSampleError("x"), Phase.BUILD), (errors.OpError("x"), Phase.MEASURE),
+        (errors.DataError("no such folder"), Phase.IMPORT), (errors.WorkloadError("x"), Phase.MEASURE),
+    ],
+    FailureKind.IMPORT: [(errors.WorkloadError("x"), Phase.IMPORT), (ImportError("x"), Phase.IMPORT)],
+    FailureKind.OUT_OF_MEMORY: [
+        (MemoryError(), Phase.MEASURE), (MemoryError(), Phase.IMPORT), (OSError(errno.ENOMEM, "x"), Phase.OPEN),
+        (ResourceExhaustedError("x"), Phase.WARM_UP),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), Phase.MEASURE),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("error", "message", "hint"),
-    [
-        (errors.ModelError("Rule.", hint="Do."), "Rule.", "Do."),
-        (ValueError("bad shape"), "ValueError: bad shape", "`model` by hand"),
-        (MemoryError(), "MemoryError", "fewer workers"),
-        (ValueError("x" * 10_000), f"ValueError: {'x' * 1987}…", "`model` by hand"),  # 2,000 characters
-    ],
-    ids=["ours", "another", "without a message", "long"],
-)
-def test_a_message_of_ours_is_kept_and_another_names_its_type_and_gets_a_hint(
-    error: Exception, message: str, hint: str
-) -> None:
-    failure = failure_of(error, Phase.WARM_UP)
-    assert failure.message == message
-    assert hint in str(failure.hint)
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_exception_has_its_kind(kind: FailureKind) -> None:
+    assert [kind_of(error, phase) for error, phase in KINDS[kind]] == [kind] * len(KINDS[kind])
 
 
 GRAPH = """Graph execution error:
@@ -193,88 +151,6 @@ Detected at node DecodeJpeg defined at (most recent call last):
 Unknown image file format. One of JPEG, PNG, GIF, BMP required.
 \t [[{{node DecodeJpeg}}]]
 \t [[IteratorGetNext]] [Op:__inference_multi_step_on_iterator_293]"""
-
-
-def test_of_tensorflows_graph_errors_the_line_that_tells_something_is_kept() -> None:
-    failure = failure_of(ValueError(GRAPH), Phase.FIRST_BATCH)
-    assert failure.message == "ValueError: Unknown image file format. One of JPEG, PNG, GIF, BMP required."
-
-
-def raised_by_a_script(folder: Path, code: str) -> RuntimeError:
-    """Return what the function `run` of a user's own file raises."""
-    file = folder / "train.py"
-    file.write_text(code)
-    module: dict[str, Any] = {}
-    exec(compile(code, str(file), "exec"), module)
-    with pytest.raises(RuntimeError) as raised:
-        module["run"]()
-    return raised.value
-
-
-def test_what_an_op_raised_names_the_line_and_promises_nothing_that_is_not_shown(tmp_path: Path) -> None:
-    cause = raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no such colour')\n")
-    error = op_failure(cause, Map(lambda x: x), Arrays(np.zeros((3, 2))), 2)
-    error.__cause__ = cause
-    failure = failure_of(error, Phase.OPEN)
-    told, line = failure.message.splitlines()
-    assert told.startswith("Map on sample 2 (")
-    assert told.endswith(" raised RuntimeError: no such colour")
-    assert line == "  train.py, line 2, in run: raise RuntimeError('no such colour')"
-    assert failure.hint is not None
-    assert "above" not in failure.hint
-    assert "function" in failure.hint
-    assert "on_bad_sample" not in failure.hint  # which skips samples that cannot be read, and no others
-
-
-def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
-    failure = failure_of(
-        raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no weights')\n"), Phase.BUILD
-    )
-    assert failure.message.splitlines()[0] == "RuntimeError: no weights"
-    assert failure.message.splitlines()[-1] == ("  train.py, line 2, in run: raise RuntimeError('no weights')")
-
-
-def test_an_exception_is_called_as_code_calls_it() -> None:
-    with pytest.raises(cv2.error) as raised:
-        cv2.resize(np.zeros((0, 0)), (2, 2))
-    assert failure_of(raised.value, Phase.BUILD).message.startswith("cv2.error: OpenCV")
-
-
-def test_before_a_sample_was_read_no_hint_speaks_of_one() -> None:
-    error = errors.DataError("`x` and `y` must be equally long")
-    assert failure_of(error, Phase.IMPORT).hint is None
-    assert "--files" in str(failure_of(error, Phase.FILL, "train.py:workload").hint)
-
-
-def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
-    with pytest.raises(queue.Empty) as raised:
-        queue.Queue[int]().get_nowait()
-    stack = raised.value.__traceback__
-    assert stack is not None
-    failure = failure_of(raised.value.with_traceback(stack.tb_next), Phase.BUILD)  # without the line above
-    assert re.fullmatch(r"Empty\n  queue.py, line \d+, in get: raise Empty", failure.message)
-
-
-@pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("Received a label value of 4 which is outside the valid range of [0, 3).", "an output for each class"),
-        ("y_true and y_pred have different structures.\ny_true: {'a': *}\ny_pred: *", "have the same parts"),
-        (
-            "Arguments `target` and `output` must have the same shape. Received: (8, 1), (8, 3)",
-            "sparse_categorical_crossentropy",
-        ),
-    ],
-)
-@pytest.mark.parametrize("phase", [Phase.WARM_UP, Phase.FIRST_BATCH, Phase.MEASURE])
-def test_outputs_that_do_not_fit_y_are_of_the_model_whenever_that_shows(phase: Phase, said: str, hint: str) -> None:
-    failure = failure_of(ValueError(said), phase)
-    assert failure.kind is FailureKind.BUILD
-    assert hint in str(failure.hint)
-    of_masks = f"{said}  Label values: {'0 1 ' * 99} [[{{{{node Op}}}}]]"
-    assert "Label values" not in failure_of(ValueError(of_masks), phase).message
-
-
 REPEATED = """{{function_node __wrapped__IteratorGetNext}} ValueError: no such picture
 Traceback (most recent call last):
 
@@ -288,7 +164,80 @@ ValueError: no such picture
 \t [[{{node PyFunc}}]] [Op:IteratorGetNext] name:"""
 
 
-def test_of_a_traceback_that_tensorflow_repeats_the_error_and_the_users_line_are_kept() -> None:
-    said = failure_of(RuntimeError(REPEATED), Phase.MEASURE).message.splitlines()
-    line = "  train.py, line 6, in __getitem__: return read(self.files[i])"
-    assert said == ["RuntimeError: ValueError: no such picture", line]
+@pytest.mark.parametrize(
+    ("error", "message", "hint"),
+    [
+        (errors.ModelError("Rule.", hint="Do."), "Rule.", "Do."),
+        (ValueError("bad shape"), "ValueError: bad shape", "`model` by hand"),
+        (MemoryError(), "MemoryError", "fewer workers"),
+        (ValueError("x" * 10_000), f"ValueError: {'x' * 1987}…", "`model` by hand"),  # 2,000 characters
+        (ValueError(GRAPH), "ValueError: Unknown image file format. One of JPEG, PNG, GIF, BMP required.", ""),
+        (RuntimeError(REPEATED), "RuntimeError: ValueError: no such picture\n"
+         "  train.py, line 6, in __getitem__: return read(self.files[i])", ""),
+    ],
+    ids=["ours", "another", "without a message", "long", "of a graph", "with a traceback"],
+)  # fmt: skip
+def test_a_message_of_ours_is_kept_and_another_names_its_type_and_gets_a_hint(
+    error: Exception, message: str, hint: str
+) -> None:
+    failure = failure_of(error, Phase.WARM_UP)
+    assert (failure.message, hint in str(failure.hint)) == (message, True)
+
+
+def raised_by_a_script(folder: Path, code: str) -> RuntimeError:
+    """Return what the function `run` of a user's own file raises."""
+    (file := folder / "train.py").write_text(code)
+    module: dict[str, Any] = {}
+    exec(compile(code, str(file), "exec"), module)
+    with pytest.raises(RuntimeError) as raised:
+        module["run"]()
+    return raised.value
+
+
+def test_what_the_users_code_raised_names_the_line_and_promises_nothing_that_is_not_shown(tmp_path: Path) -> None:
+    cause = raised_by_a_script(tmp_path, "def run():\n    raise RuntimeError('no such colour')\n")
+    error = op_failure(cause, Map(lambda x: x), Arrays(np.zeros((3, 2))), 2)
+    error.__cause__ = cause
+    failure, line = failure_of(error, Phase.OPEN), "  train.py, line 2, in run: raise RuntimeError('no such colour')"
+    told, *lines = failure.message.splitlines()
+    assert re.fullmatch(r"Map on sample 2 \(.* raised RuntimeError: no such colour", told)
+    assert lines == [line]
+    assert "function" in known(failure.hint)
+    for word in ("above", "on_bad_sample"):  # which skips samples that cannot be read, and no others
+        assert word not in known(failure.hint)
+    told, *_, last = failure_of(cause, Phase.BUILD).message.splitlines()
+    assert (told, last) == ("RuntimeError: no such colour", line)
+
+
+def test_an_exception_is_called_as_code_calls_it_and_no_hint_speaks_of_a_sample_before_one_was_read() -> None:
+    with pytest.raises(cv2.error) as raised:
+        cv2.resize(np.zeros((0, 0)), (2, 2))
+    assert failure_of(raised.value, Phase.BUILD).message.startswith("cv2.error: OpenCV")
+    error = errors.DataError("`x` and `y` must be equally long")
+    assert failure_of(error, Phase.IMPORT).hint is None
+    assert "--files" in str(failure_of(error, Phase.FILL, "train.py:workload").hint)
+
+
+def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
+    with pytest.raises(queue.Empty) as raised:
+        queue.Queue[int]().get_nowait()
+    stack = known(raised.value.__traceback__).tb_next  # without the line above
+    failure = failure_of(raised.value.with_traceback(stack), Phase.BUILD)
+    assert re.fullmatch(r"Empty\n  queue.py, line \d+, in get: raise Empty", failure.message)
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("Received a label value of 4 which is outside the valid range of [0, 3).", "an output for each class"),
+        ("y_true and y_pred have different structures.\ny_true: {'a': *}\ny_pred: *", "have the same parts"),
+        ("Arguments `target` and `output` must have the same shape. Received: (8, 1), (8, 3)",
+         "sparse_categorical_crossentropy"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("phase", [Phase.WARM_UP, Phase.FIRST_BATCH, Phase.MEASURE])
+def test_outputs_that_do_not_fit_y_are_of_the_model_whenever_that_shows(phase: Phase, said: str, hint: str) -> None:
+    failure = failure_of(ValueError(said), phase)
+    assert (failure.kind, hint in str(failure.hint)) == (FailureKind.BUILD, True)
+    of_masks = f"{said}  Label values: {'0 1 ' * 99} [[{{{{node Op}}}}]]"
+    assert "Label values" not in failure_of(ValueError(of_masks), phase).message
