@@ -37,9 +37,7 @@ class Far(SingleDevice):
     """A device to which each array takes as many seconds as it has rows."""
 
     def __init__(self) -> None:
-        self.looks_ahead = True
-        self.sent: list[int] = []
-        self.seconds = 0.0
+        self.looks_ahead, self.sent, self.seconds = True, list[int](), 0.0
 
     def place(self, array: Any) -> Any:
         self.sent.append(len(array))
@@ -56,20 +54,14 @@ def test_an_image_takes_its_part_of_what_all_arrays_of_a_batch_take() -> None:
     assert found == pytest.approx(2.0)
     assert set(far.sent) == {8}
     assert bench.transfer_seconds(SingleDevice(), batch, far.arrived) is None  # a batch is used where it lies
+    bench.arrived(SingleDevice().place(np.zeros(4, np.float32)))  # an array of the backend
 
 
 def test_the_first_batch_and_a_slow_one_do_not_count() -> None:
-    far = Far()
-    ends = itertools.accumulate([100.0, 1.0, 1.0, 50.0, 1.0, 1.0, 1.0, 1.0])
-    clock = itertools.chain.from_iterable((now, now) for now in itertools.chain([0.0], ends))
-    next(clock)  # the end of one is the beginning of the next
-    assert bench.transfer_seconds(far, (np.zeros(4),), far.arrived, clock=lambda: next(clock)) == pytest.approx(
-        0.25 / 3
-    )
-
-
-def test_an_array_of_the_backend_is_there_when_it_has_arrived() -> None:
-    bench.arrived(SingleDevice().place(np.zeros(4, np.float32)))
+    ends = itertools.accumulate([0.0, 100.0, 1.0, 1.0, 50.0, 1.0, 1.0, 1.0, 1.0])
+    clock = itertools.islice(itertools.chain.from_iterable((now, now) for now in ends), 1, None)
+    seconds = bench.transfer_seconds(Far(), (np.zeros(4),), lambda _: None, clock=clock.__next__)
+    assert seconds == pytest.approx(0.25 / 3)
 
 
 def test_a_batch_for_the_model_alone_is_made_in_little_more_memory_than_it_takes() -> None:
@@ -85,29 +77,28 @@ def test_a_batch_for_the_model_alone_is_made_in_little_more_memory_than_it_takes
     assert peak < 3 * x.nbytes
 
 
-@pytest.mark.parametrize(("first", "step", "said"), [(1.0, 0.1, 0), (30.0, 0.1, 1), (3.0, 10.0, 1), (30.0, 10.0, 2)])
-def test_steps_that_take_long_are_told_as_they_end_and_once(first: float, step: float, said: int) -> None:
+@pytest.mark.parametrize(
+    ("took", "together", "said"),
+    [
+        ([1.0, 0.1, 0.1, 0.1, 0.1], 1, 0),
+        ([30.0, 0.1, 0.1, 0.1, 0.1], 1, 1),
+        ([3.0, 10.0, 10.0, 10.0, 10.0], 1, 1),
+        ([30.0, 10.0, 10.0, 10.0, 10.0], 1, 2),
+        ([5.0, 9.0, 0.1, 0.1, 0.1], 1, 0),  # one that compiles again
+        ([5.0, 9.0, 9.0, 9.0, 9.0], 8, 0),  # of eight batches each
+    ],
+)
+def test_steps_that_take_long_are_told_as_they_end_and_once(took: list[float], together: int, said: int) -> None:
     told, now = Told(), [0.0]
-    steps = FirstSteps(told, clock=lambda: now[0])
-    for number in range(5):
-        now[0] += first if number == 0 else step
+    steps = FirstSteps(told, together, clock=lambda: now[0])
+    for number, each in enumerate(took):
+        now[0] += each
         steps.progress(0, 0.0)
         steps.progress(0, 0.0)  # a probe may tell of one step twice
-        assert number > 0 or len(told.logs) == (first >= 10.0)
-    assert len(told.images) == 10
-    assert len(told.logs) == said
-    if step > 2.0:
+        assert number > 0 or len(told.logs) == (each >= 10.0)
+    assert (len(told.images), len(told.logs)) == (10, said)
+    if took[-1] == 10.0:
         assert told.logs[-1].startswith("A training step takes 10 s without any loader, so each trial takes 40 s")
-
-
-def test_one_long_step_that_compiles_again_is_not_told_and_batches_that_run_together_are_told_apart() -> None:
-    for together, took in ((1, [5.0, 9.0, 0.1, 0.1]), (8, [5.0, 9.0, 9.0, 9.0])):
-        told, now = Told(), [0.0]
-        steps = FirstSteps(told, together, clock=lambda now=now: now[0])  # type: ignore[misc]
-        for each in took:
-            now[0] += each
-            steps.progress(0, 0.0)
-        assert told.logs == []
 
 
 class Counted(Meter):
@@ -133,20 +124,14 @@ def counted(params: dict[str, int | None], *epochs: list[int], together: int = 1
     return meter
 
 
-def test_of_several_steps_at_once_only_those_of_the_epoch_count() -> None:
-    meter = counted({"epochs": 9, "steps": 10}, [3, 7, 11], [3, 7, 11], together=4)
-    assert meter.told == [4, 8, 10, 14, 18, 20]
-
-
-def test_the_meter_knows_epochs_from_the_beginning_or_from_the_first_ones_end() -> None:
+def test_steps_are_counted_across_epochs_whose_length_is_known_from_the_beginning_or_from_the_first_ones_end() -> None:
+    at_once = counted({"epochs": 9, "steps": 10}, [3, 7, 11], [3, 7, 11], together=4)
+    assert at_once.told == [4, 8, 10, 14, 18, 20]  # only those of the epoch
+    assert counted({"epochs": 9, "steps": None}, [0, 1], [0, 1, 2, 3]).told == [1, 2, 3, 4, 5, 6]  # a longer one
     assert counted({"epochs": 9, "steps": 10}).epoch_images == 80
     assert counted({"epochs": 9, "steps": None}, [0, 1, 2]).epoch_images is None
     assert counted({"epochs": 9, "steps": None}, [0, 1, 2], [0]).epoch_images == 24
     assert counted({"epochs": 1, "steps": 10}, [0, 1]).epoch_images is None  # there is no pause to count
-
-
-def test_an_epoch_that_is_longer_than_the_one_before_counts_whole() -> None:
-    assert counted({"epochs": 9, "steps": None}, [0, 1], [0, 1, 2, 3]).told == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_is_to_be_done_when_caches_are_full_is_done_once_between_filling_and_measuring() -> None:
@@ -177,26 +162,18 @@ def watched(*epochs: tuple[float, list[float], list[float]]) -> EpochWatch:
     return watch
 
 
-FIRST = (100.0, [60.0, 80.0], [90.0])
-EPOCHS = [(110.0, [102.0, 103.0, 104.0], [107.0, 107.5]), (121.0, [112.0, 113.0, 114.0], [117.0, 117.5])]
-
-
-def test_an_epoch_lasts_from_the_end_of_the_one_before_and_the_first_does_not_count() -> None:
-    watch = watched(FIRST, *EPOCHS)
+def test_an_epoch_lasts_from_the_end_of_the_one_before_and_steps_alone_grow_with_the_samples() -> None:
+    first = (100.0, [60.0, 80.0], [90.0])  # which does not count
+    second = (110.0, [102.0, 103.0, 104.0], [107.0, 107.5])
+    watch = watched(first, second, (121.0, [112.0, 113.0, 114.0], [117.0, 117.5]))
     assert watch.model.stop_training
-    found = watch.epoch_time([3, 2], [3, 2])
-    assert found.seconds == 11.0  # the longer one of two
-    assert (found.training_seconds, found.validation_seconds, found.pause_seconds) == (3.0, 1.0, 7.0)
-    assert found.share == 1.0
-
-
-def test_of_a_part_of_the_samples_steps_grow_to_those_of_all_and_pauses_do_not() -> None:
-    found = watched(FIRST, *EPOCHS).epoch_time([3, 2], [300, 200])
-    assert (found.training_seconds, found.validation_seconds, found.pause_seconds) == (300.0, 100.0, 7.0)
-    assert found.share == 0.01
-
-
-def test_batches_that_ended_at_once_are_a_pause_and_a_single_epoch_is_not_enough() -> None:
-    watch = watched(FIRST, (130.0, [102.0], [107.0]))
-    assert not watch.model.stop_training
-    assert watch.epoch_time([1, 1], [1, 1]).pause_seconds == 30.0
+    for whole, seconds, parts, share in (
+        ([3, 2], 11.0, (3.0, 1.0, 7.0), 1.0),  # of the longer one of two
+        ([300, 200], 407.0, (300.0, 100.0, 7.0), 0.01),
+    ):
+        found = watch.epoch_time([3, 2], whole)
+        assert (found.training_seconds, found.validation_seconds, found.pause_seconds) == parts
+        assert (found.seconds, found.share) == (seconds, share)
+    short = watched(first, (130.0, [102.0], [107.0]))  # a single epoch, of batches that ended at once
+    assert not short.model.stop_training
+    assert short.epoch_time([1, 1], [1, 1]).pause_seconds == 30.0

@@ -13,7 +13,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.hardware import disk
-from autopipe.measure import description, op_costs
+from autopipe.measure import description
 from autopipe.measure.description import PageCache
 from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.session import Part, TrialSession
@@ -47,70 +47,59 @@ def files(folder: Path, *names: str) -> list[str]:
     return [str(folder / name) for name in names]
 
 
-def test_warm_files_are_read_once_and_cold_ones_dropped_before_each_trial(
-    tmp_path: Path, read: list[tuple[str, str]]
-) -> None:
-    warm, cold = PageCache(SMALL, "warm"), PageCache(SMALL, "cold")
-    for pages in (warm, cold):
-        pages.prepare([str(tmp_path), str(tmp_path / "gone")])
-    assert read == []  # what is no file is left alone
-    warm.prepare(files(tmp_path, "a", "b"))
-    warm.prepare(files(tmp_path, "b", "b", "c"))
-    assert sorted(read) == [("warm", "a"), ("warm", "b"), ("warm", "c")]
-    read.clear()
-    for _ in range(2):
-        cold.prepare(files(tmp_path, "a"))
-    assert read == [("drop", "a"), ("drop", "a")]
-
-
 @pytest.mark.parametrize("regime", ["warm", "cold"])
-def test_files_get_their_time_to_be_read_once_and_to_be_dropped_before_each_trial(
+def test_warm_files_are_read_once_and_cold_ones_dropped_before_each_trial(
     regime: Any, tmp_path: Path, read: list[tuple[str, str]]
 ) -> None:
+    pages, word = PageCache(SMALL, regime), {"warm": "warm", "cold": "drop"}[regime]
+    pages.prepare([str(tmp_path), str(tmp_path / "gone")])
+    assert read == []  # what is no file is left alone
+    pages.prepare(files(tmp_path, "a", "b"))
+    pages.prepare(files(tmp_path, "b", "b", "c"))
+    assert sorted(read) == [(word, name) for name in ("abc" if regime == "warm" else "abbc")]
+    read.clear()
     ticks = itertools.count(0, 15)
     pages = PageCache(SMALL, regime, clock=lambda: float(next(ticks)))
     many = files(tmp_path, *map(str, range(100)))
-    assert not pages.prepare(many)
-    assert len(read) == 64
-    assert not pages.prepare(many)  # 20 seconds for all trials: no later one waits for the disk again
-    assert len(read) == (64 if regime == "warm" else 128)
+    for read_in_all in (64, 64 if regime == "warm" else 128):
+        assert not pages.prepare(many)  # 20 seconds for all trials: no later one waits for the disk again
+        assert len(read) == read_in_all
     assert pages.prepare(many[:64])
 
 
-def test_auto_is_cold_for_data_larger_than_memory_and_warm_for_others() -> None:
-    class Huge(ap.Arrays):
-        def __len__(self) -> int:
-            return 10**9
+class Counted(ap.Arrays):
+    looked, rows = 0, 10
 
-        def mean_bytes(self) -> float:
-            return 1e6
+    def digest(self) -> str:
+        self.looked += 1
+        return "files"
 
-    assert [PageCache(data, "auto").regime for data in (SMALL, Huge(np.zeros((2, 4)), np.arange(2)))] == [
-        "warm",
-        "cold",
-    ]
+    def __len__(self) -> int:
+        return self.rows
+
+    def mean_bytes(self) -> float:
+        return 1e6
+
+
+def test_auto_is_cold_for_data_larger_than_memory_and_files_are_looked_at_once_however_many_trials_use_a_part() -> None:
+    data = Counted(np.zeros((10, 2), np.float32), np.arange(10))
+    assert [Subset(data, 5).digest() for _ in range(3)] == ["files subset=5"] * 3
+    assert (data.looked, PageCache(data, "auto").regime) == (1, "warm")
+    data.rows = 10**9
+    assert PageCache(data, "auto").regime == "cold"
 
 
 THREADS = ap.Threads(workers=1)
 
 
-def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_part() -> None:
-    class Files(ap.Arrays):
-        looked = 0
-
-        def digest(self) -> str:
-            self.looked += 1
-            return "files"
-
-    data = Files(np.zeros((10, 2), np.float32), np.arange(10))
-    assert [Subset(data, 5).digest() for _ in range(3)] == ["files subset=5"] * 3
-    assert data.looked == 1
+def of_rows(count: int, **more: Any) -> ap.Workload:
+    data = ap.Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
+    return ap.Workload(data=data, ops=[ap.RandomFlip()], **{"batch_size": 10, **more})
 
 
 @pytest.fixture
 def session() -> Iterator[TrialSession]:
-    data = ap.Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
-    with contextlib.closing(TrialSession(ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10))) as made:
+    with contextlib.closing(TrialSession(of_rows(1000))) as made:
         yield made
 
 
@@ -138,11 +127,8 @@ def test_a_trial_uses_what_can_be_made_in_time(
 def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_the_cache(
     count: int, expected: int
 ) -> None:
-    data = ap.Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
-    workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=64, drop_remainder=True)
-    with contextlib.closing(TrialSession(workload)) as session:
-        config = ap.PipelineConfig(loader=THREADS, keep="memory")
-        part = part_of(session, config, makes=600.0, trains=300.0)
+    with contextlib.closing(TrialSession(of_rows(count, batch_size=64, drop_remainder=True))) as session:
+        part = part_of(session, ap.PipelineConfig(loader=THREADS, keep="memory"), makes=600.0, trains=300.0)
     assert (len(part.workload.data), part.share) == (expected, expected / count)
 
 
@@ -166,8 +152,7 @@ def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_e
 def test_a_kept_set_of_other_data_is_told_of_and_one_of_these_is_not(tmp_path: Path) -> None:
     config, storage = ap.PipelineConfig(loader=THREADS, keep="array"), STORAGES["array"]
     for rows in (100, 101):
-        data = ap.Arrays(np.zeros((rows, 4, 4, 3), np.uint8), np.arange(rows))
-        workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10, converted=str(tmp_path))
+        workload = of_rows(rows, converted=str(tmp_path))
         if rows == 100:
             of_these = assembly.conversion_of(workload, make_plan(workload), storage)
             convert(of_these, storage, tmp_path / "array", workers=1)
@@ -182,12 +167,12 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
     """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
     alone = LoaderCeiling(loader_images_per_second=Estimate(value=600.0, low=590.0, high=610.0))
     waiting = alone.model_copy(update={"reads": ceilings.reads(10.0, 40.0, 160.0, 640.0)})
-
-    def made(loader: LoaderCeiling, count: int) -> float:
-        return loader.made_in_time(ap.PipelineConfig(loader=ap.Threads(workers=count)), cores=1)
-
-    assert [made(waiting, count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
-    assert made(alone, 1) == 600.0
+    made = {
+        count: waiting.made_in_time(ap.PipelineConfig(loader=ap.Threads(workers=count)), cores=1)
+        for count in (2, 16, 64)
+    }
+    assert made == {2: 20.0, 16: 160.0, 64: 600.0}
+    assert alone.made_in_time(ap.PipelineConfig(loader=THREADS), cores=1) == 600.0
 
 
 # ---------------------------------------------------------------- the loader alone
@@ -199,8 +184,7 @@ class Loader:
     """Batches of `size` that come after so many seconds each, by its own clock; on two cores, which work throughout."""
 
     def __init__(self, size: int, seconds: Iterable[float]) -> None:
-        self.now, self.taken, self.size = 0.0, 0, size
-        self._seconds = iter(seconds)
+        self.now, self.taken, self.size, self._seconds = 0.0, 0, size, iter(seconds)
 
     def clock(self) -> tuple[float, float]:
         return self.now, 2 * self.now
@@ -226,37 +210,30 @@ def size(op_seconds: float, workers: int, found: ReadCosts | None = None, read_a
     return description.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
 
 
-def test_a_storage_that_waits_is_timed_in_seconds_on_many_cores() -> None:
+def test_a_storage_that_waits_and_slow_ops_are_timed_in_smaller_batches() -> None:
     """In batches of 256 it would be 78 s: 66 of them at first, and then 64 twice, of 640 images a second."""
     few = size(0.002, 64, S3, read_ahead=64)
     loader = Loader(few, itertools.repeat(few / 640))
     assert loader.rate(64) == pytest.approx(640)
     assert 3 < loader.now < 8
-
-
-def test_slow_ops_are_timed_in_smaller_batches_too() -> None:
     assert 15 < size(0.1, 64) < 21
     assert (size(0.001, 2), size(60.0, 2)) == (256, 1)
 
 
-def test_a_loader_that_is_fast_goes_through_the_same_batches_as_ever() -> None:
-    loader = Loader(32, itertools.repeat(1 / 128))
-    assert loader.rate(2) == pytest.approx(4096)
-    assert loader.taken == 4 + 11 * 7  # windows of 0.05 s and a little, until 0.6 s are over
-    slower = Loader(32, itertools.repeat(0.5))
-    assert slower.rate(2) == pytest.approx(64)
-    assert slower.taken == 4 + 2 * 2  # whole rounds
-
-
-def test_workers_that_end_together_are_timed_over_whole_rounds() -> None:
-    loader = Loader(20, itertools.cycle([4.0, *[0.0] * 63]))
-    assert loader.rate(64) == pytest.approx(20 * 64 / 4.0)
-
-
-def test_what_is_far_slower_than_was_predicted_is_left_at_parts_of_a_round() -> None:
-    loader = Loader(20, itertools.repeat(2.0))
-    assert loader.rate(64) == pytest.approx(10)
-    assert loader.now == pytest.approx(30.0)  # three times the patience in place of 388 s
+@pytest.mark.parametrize(
+    ("batch", "seconds", "workers", "rate", "taken"),
+    [
+        (32, itertools.repeat(1 / 128), 2, 4096, 4 + 11 * 7),  # windows of 0.05 s and a little, until 0.6 s are over
+        (32, itertools.repeat(0.5), 2, 64, 4 + 2 * 2),  # whole rounds
+        (20, itertools.cycle([4.0, *[0.0] * 63]), 64, 20 * 64 / 4.0, 66 + 2 * 64),  # of workers that end together
+        (20, itertools.repeat(2.0), 64, 10, 15),  # parts of a round: three times the patience in place of 388 s
+    ],
+)
+def test_the_loader_alone_is_timed_over_whole_rounds_as_far_as_patience_goes(
+    batch: int, seconds: Iterable[float], workers: int, rate: float, taken: int
+) -> None:
+    loader = Loader(batch, seconds)
+    assert (loader.rate(workers), loader.taken) == pytest.approx((rate, taken))
 
 
 def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,55 +252,16 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
         read.clear()
         found = usual(workload, plan, config, *rest)
         if config.keep == "memory":
-            cached.append((len(set(read)), len(workload.data) // 100 * 100))  # and what was read while it was filled
+            cached.append(len(set(read)))
             assert len(read) < 2 * len(set(read))  # a sample may be read by two workers at once, but not in each epoch
         return found
 
-    usual, cached = description.run_alone, list[tuple[int, int]]()
+    usual, cached = description.run_alone, list[int]()
     monkeypatch.setattr(description, "run_alone", run)
     monkeypatch.setattr(description, "timed", timed)
     workload = ap.Workload(data=Made(250, sample), ops=[ap.RandomFlip()], batch_size=100, drop_remainder=True)
     description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
-    assert cached == [(200, 200)]
-
-
-def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches_of: list[int] = []
-
-    def timed(batches: Iterator[Batch], workers: int, size: int, *rest: Any) -> tuple[Estimate, float]:
-        batches_of.extend({len(next(batches)[0]), size})
-        return Estimate(value=1e3, low=1e3, high=1e3), 0.001
-
-    monkeypatch.setattr(description, "_ROUND_SECONDS", 1e-9)
-    monkeypatch.setattr(description, "timed", timed)
-    data = ap.Arrays(np.zeros((100, 8, 8, 3), np.uint8), np.arange(100))
-    workload = ap.Workload(data=data, ops=[ap.Rescale(1 / 255)], batch_size=50, drop_remainder=True)
-    plan = make_plan(workload)
-    description.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
-    assert batches_of == [1, 1]  # without and with a cache
-
-
-def test_the_spread_of_samples_is_told_in_the_time_that_loaders_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, found = op_costs.op_costs, list[Any]()
-
-    def measured(*arguments: Any) -> Any:
-        found.append(usual(*arguments))
-        return found[-1]
-
-    def three_times(ops: Any, *rest: Any) -> Any:
-        return tuple(op.model_copy(update={"seconds_per_image": 3 * op.seconds_per_image}) for op in ops)
-
-    monkeypatch.setattr(op_costs, "op_costs", measured)
-    monkeypatch.setattr(op_costs, "as_made", three_times)
-    data = ap.Arrays(np.zeros((100, 8, 8, 3), np.uint8), np.arange(100))
-    workload = ap.Workload(data=data, ops=[ap.Rescale(1 / 255)], batch_size=50)
-    told = description.loader_ceiling(workload, make_plan(workload), PageCache(data, "warm"), Told()).tail
-    ((_, tail),) = found
-    assert told is not None
-    assert (told.p50_seconds, told.p99_seconds) == pytest.approx((3 * tail.p50_seconds, 3 * tail.p99_seconds))
-    assert (told.slowest_share, told.slowest) == (tail.slowest_share, tail.slowest)
+    assert cached == [200]
 
 
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -19,6 +20,10 @@ BATCH = 32
 SEARCH = StopRule(min_seconds=0.8, max_seconds=2.0)
 
 
+def pipe(makes: float, trains: float, **other: Any) -> Pipeline:
+    return Pipeline(producer_seconds=makes, consumer_seconds=trains, **other)
+
+
 def measured(
     pipeline: Pipeline, rule: StopRule = SEARCH, *, blind: bool = False, **start: Any
 ) -> tuple[Reading, Meter, float]:
@@ -27,246 +32,158 @@ def measured(
     return known(meter.reading), meter, ended
 
 
-def true_rate(pipeline: Pipeline) -> float:
-    return BATCH * pipeline.batches_per_second
+def true_rate(pipeline: Pipeline, rel: float = 0.01) -> Any:
+    return pytest.approx(BATCH * pipeline.batches_per_second, rel=rel)
 
 
-@pytest.mark.parametrize("filled", [0, 64])
-@pytest.mark.parametrize("workers", [1, 2, 8])
-@pytest.mark.parametrize("shortfall", [0.03, 0.05, 0.1, 0.3, 0.6])
-def test_a_loader_slower_than_the_model_is_found_out_behind_a_queue_of_64(
-    shortfall: float, workers: int, filled: int
-) -> None:
-    pipeline = Pipeline(
-        producer_seconds=0.010 / (1 - shortfall), consumer_seconds=0.010, workers=workers, queue=64, filled=filled
-    )
-    reading, _, _ = measured(pipeline)
-    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
+def at_least(seconds: float, most: float | None = None, **other: Any) -> StopRule:
+    return StopRule(min_seconds=seconds, max_seconds=most or seconds, **other)
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, 8, 16])
-@pytest.mark.parametrize("consumer_seconds", [0.0001, 0.005, 0.011])
-def test_bursts_of_workers_who_began_together_do_not_show(workers: int, consumer_seconds: float) -> None:
-    pipeline = Pipeline(producer_seconds=0.012, consumer_seconds=consumer_seconds, workers=workers, queue=8)
-    reading, _, _ = measured(pipeline)
-    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
-    assert reading.stable
+def test_a_loader_slower_than_the_model_is_found_out_behind_a_queue_of_64() -> None:
+    for shortfall, workers, filled in itertools.product((0.03, 0.05, 0.1, 0.3, 0.6), (1, 2, 8), (0, 64)):
+        pipeline = pipe(0.010 / (1 - shortfall), 0.010, workers=workers, queue=64, filled=filled)
+        assert measured(pipeline)[0].rate.value == true_rate(pipeline, 0.03)
 
 
-@pytest.mark.parametrize("rule", [SEARCH, StopRule(min_seconds=1.5, max_seconds=1.5)])
-@pytest.mark.parametrize("workers", [48, 64])
-@pytest.mark.parametrize("blind", [True, False])
-def test_many_workers_who_deliver_together_and_then_pause_are_seen_pausing(
-    rule: StopRule, workers: int, *, blind: bool
-) -> None:
-    pipeline = Pipeline(producer_seconds=3.2 / workers, consumer_seconds=0.032, workers=workers)
-    _, meter, ended = measured(pipeline, rule, blind=blind)
-    assert meter.overall.value == pytest.approx(true_rate(pipeline), rel=0.15)  # a part of a burst more or less
-    assert ended < 15
+def test_bursts_of_workers_who_began_together_do_not_show() -> None:
+    for workers, consumer_seconds in itertools.product((2, 3, 4, 8, 16), (0.0001, 0.005, 0.011)):
+        reading = measured(pipeline := pipe(0.012, consumer_seconds, workers=workers))[0]
+        assert (reading.rate.value, reading.stable) == (true_rate(pipeline, 0.03), True)
 
 
-@pytest.mark.parametrize("producer_seconds", [0.35, 0.5, 0.79])
-@pytest.mark.parametrize("consumer_seconds", [0.345, 0.48])
-def test_a_queue_that_empties_within_a_burst_says_nothing_of_what_the_loader_makes(
-    producer_seconds: float, consumer_seconds: float
-) -> None:
-    """16 workers deliver together, and then not for seconds, in which the model takes one batch after the other."""
-    pipeline = Pipeline(producer_seconds=producer_seconds, consumer_seconds=consumer_seconds, workers=16, queue=1)
-    reading, _, _ = measured(pipeline)
-    assert true_rate(pipeline) * 0.99 <= reading.rate.value <= BATCH / consumer_seconds * 1.01
-    assert not reading.stable
-    assert "in one burst" in " ".join(reading.warnings)
-
-
-@pytest.mark.parametrize("producer_seconds", [0.5, 0.79, 1.2])
-def test_a_trial_holds_a_whole_burst_of_a_loader_whose_queue_is_not_seen(producer_seconds: float) -> None:
-    pipeline = Pipeline(producer_seconds=producer_seconds, consumer_seconds=0.35, workers=16, queue=1)
-    _, meter, ended = measured(pipeline, StopRule(min_seconds=1.5, max_seconds=1.5), blind=True)
-    assert meter.overall.value == pytest.approx(true_rate(pipeline), rel=0.1)
-    assert ended < 60
-
-
-def test_a_trial_does_not_go_on_for_bursts_that_wait_already() -> None:
-    pipeline = Pipeline(producer_seconds=0.002, consumer_seconds=0.1, workers=64)
-    _, meter, ended = measured(pipeline)
+def test_many_workers_who_deliver_together_and_then_pause_are_seen_pausing() -> None:
+    for rule, blind, workers in itertools.product((SEARCH, at_least(1.5)), (True, False), (48, 64)):
+        pipeline = pipe(3.2 / workers, 0.032, workers=workers)
+        _, meter, ended = measured(pipeline, rule, blind=blind)
+        assert (meter.overall.value, ended < 15) == (true_rate(pipeline, 0.15), True)  # a part of a burst more or less
+    for makes in (0.5, 0.79, 1.2):  # a trial holds a whole burst
+        _, meter, ended = measured(pipeline := pipe(makes, 0.35, workers=16, queue=1), at_least(1.5), blind=True)
+        assert (meter.overall.value, ended < 60) == (true_rate(pipeline, 0.1), True)
+    _, meter, ended = measured(pipe(0.002, 0.1, workers=64))  # and waits for none that is there already
     assert ended - (meter.began_at or 0.0) < 2 * SEARCH.max_seconds - 0.5
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_a_loader_faster_than_the_model_reads_as_the_model(workers: int) -> None:
-    pipeline = Pipeline(producer_seconds=0.004, consumer_seconds=0.010, workers=workers)
-    reading, _, _ = measured(pipeline)
-    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-    assert reading.stable
-    assert sum(window.waiting_seconds for window in reading.windows) == 0.0
-    window = measured(Pipeline(producer_seconds=0.010, consumer_seconds=0.004, workers=1))[0].windows[0]
+def test_a_queue_that_empties_within_a_burst_says_nothing_of_what_the_loader_makes() -> None:
+    """16 workers deliver together, and then not for seconds, in which the model takes one batch after the other."""
+    for makes, trains in itertools.product((0.35, 0.5, 0.79), (0.345, 0.48)):
+        reading = measured(pipeline := pipe(makes, trains, workers=16, queue=1))[0]
+        assert BATCH * pipeline.batches_per_second * 0.99 <= reading.rate.value <= BATCH / trains * 1.01
+        assert (reading.stable, "in one burst" in " ".join(reading.warnings)) == (False, True)
+
+
+def test_a_loader_faster_than_the_model_reads_as_the_model() -> None:
+    for workers in (1, 4):
+        reading = measured(pipeline := pipe(0.004, 0.010, workers=workers))[0]
+        assert (reading.rate.value, reading.stable) == (true_rate(pipeline), True)
+        assert sum(window.waiting_seconds for window in reading.windows) == 0.0
+    window = measured(pipe(0.010, 0.004, workers=1))[0].windows[0]
     assert window.waiting_seconds / window.seconds == pytest.approx(0.6)
 
 
 def test_what_a_loader_takes_from_the_model_while_its_queue_fills_is_left_out_and_cuts_no_trial_short() -> None:
-    pipeline = Pipeline(
-        producer_seconds=0.008,
-        consumer_seconds=0.010,
-        queue=64,
-        consumer_slowness=lambda now: 2.0 if now < 0.85 else 1.0,  # 64 batches, at 1 / 0.008 - 1 / 0.020 a second
-    )
-    for hopeless_below in (None, 0.9 * true_rate(pipeline)):
-        rule = StopRule(min_seconds=0.8, max_seconds=2.0, hopeless_below=hopeless_below)
-        reading, meter, _ = measured(pipeline, rule)
-        assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-        assert reading.left_out > 0
-        assert meter.discarded_batches > reading.left_out // BATCH
-        assert not reading.cut_short
+    # 64 batches, at 1 / 0.008 - 1 / 0.020 a second
+    pipeline = pipe(0.008, 0.010, queue=64, consumer_slowness=lambda now: 2.0 if now < 0.85 else 1.0)
+    for hopeless_below in (None, 0.9 * BATCH * pipeline.batches_per_second):
+        reading, meter, _ = measured(pipeline, at_least(0.8, 2.0, hopeless_below=hopeless_below))
+        assert (reading.rate.value, reading.cut_short) == (true_rate(pipeline), False)
+        assert meter.discarded_batches > reading.left_out // BATCH > 0
+    reading = measured(pipe(0.008, 0.010, queue=1000))[0]  # one that is still filling at the end
+    assert (reading.stable, "still filling" in " ".join(reading.warnings)) == (False, True)
 
 
-def test_a_queue_that_is_still_filling_at_the_end_is_said() -> None:
-    reading, _, _ = measured(Pipeline(producer_seconds=0.008, consumer_seconds=0.010, queue=1000))
-    assert not reading.stable
-    assert "still filling" in " ".join(reading.warnings)
+def test_a_noisy_neighbour_in_a_part_of_the_trial_is_said_and_a_short_hiccup_changes_nothing() -> None:
+    for until, slow_first, blind in itertools.product(
+        (0.35 * 2.1, 0.5 * 2.1, 0.65 * 2.1), (True, False), (True, False)
+    ):
+        slow = functools.partial(lambda until, first, now: 1.4 if (now < until) == first else 1.0, until, slow_first)
+        reading = measured(pipe(0.010, 0.002, slowness=slow), at_least(2.0), blind=blind)[0]
+        told = {"drifting", "unstable"} & {warning.partition(":")[0] for warning in reading.warnings}
+        assert (reading.stable, told != set()) == (False, True)
+    pipeline = pipe(0.010, 0.002, slowness=lambda now: 10.0 if 0.5 < now < 0.6 else 1.0)
+    assert measured(pipeline)[0].rate.value == true_rate(pipeline)
+    # A slower second half behind a full queue is not hidden.
+    slower = {
+        "slowness": lambda now: 1.0 if now < 1.0 else 2.0,
+        "consumer_slowness": lambda now: 1.0 - (now >= 1.0) / 2,
+    }
+    assert not measured(pipe(0.008, 0.010, queue=100, filled=100, **slower), at_least(2.0))[0].stable
 
 
-@pytest.mark.parametrize("slow_first", [True, False])
-@pytest.mark.parametrize("share", [0.35, 0.5, 0.65])
-@pytest.mark.parametrize("blind", [True, False])
-def test_a_noisy_neighbour_in_a_part_of_the_trial_is_said(share: float, *, slow_first: bool, blind: bool) -> None:
-    rule = StopRule(min_seconds=2.0, max_seconds=2.0)
-    until = 2.1 * share
-    pipeline = Pipeline(
-        producer_seconds=0.010, consumer_seconds=0.002, slowness=lambda now: 1.4 if (now < until) == slow_first else 1.0
-    )
-    reading, _, _ = measured(pipeline, rule, blind=blind)
-    assert not reading.stable
-    assert {"drifting", "unstable"} & {warning.partition(":")[0] for warning in reading.warnings}
-
-
-def test_a_short_hiccup_changes_nothing() -> None:
-    pipeline = Pipeline(
-        producer_seconds=0.010, consumer_seconds=0.002, slowness=lambda now: 10.0 if 0.5 < now < 0.6 else 1.0
-    )
-    reading, _, _ = measured(pipeline)
-    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-
-
-def test_a_slower_second_half_behind_a_full_queue_is_not_hidden() -> None:
-    pipeline = Pipeline(
-        producer_seconds=0.008,
-        consumer_seconds=0.010,
-        queue=100,
-        filled=100,
-        slowness=lambda now: 1.0 if now < 1.0 else 2.0,
-        consumer_slowness=lambda now: 1.0 if now < 1.0 else 0.5,
-    )
-    reading, _, _ = measured(pipeline, StopRule(min_seconds=2.0, max_seconds=2.0))
-    assert not reading.stable
-
-
-@pytest.mark.parametrize("workers", [1, 2, 16])
-def test_steps_of_three_seconds_end_soon_and_are_called_unstable(workers: int) -> None:
-    pipeline = Pipeline(producer_seconds=0.01, consumer_seconds=3.0, workers=workers)
-    reading, _, ended = measured(pipeline)
-    assert ended < 13
-    assert not reading.stable
-    assert "unstable" in reading.warnings[0]
-    assert reading.rate.value == pytest.approx(BATCH / 3)
-
-
-@pytest.mark.parametrize("workers", [2, 16])
-@pytest.mark.parametrize("consumer_seconds", [0.01, 0.0001])
-def test_a_loader_that_takes_a_second_a_batch_ends_in_reasonable_time(consumer_seconds: float, workers: int) -> None:
-    pipeline = Pipeline(producer_seconds=1.0, consumer_seconds=consumer_seconds, workers=workers)
-    reading, _, ended = measured(pipeline)
-    assert ended <= 4 * workers + 1  # each burst of all workers takes as many seconds as there are workers
-    assert not reading.stable
+def test_slow_steps_and_slow_loaders_end_in_reasonable_time_and_are_called_unstable() -> None:
+    for workers in (1, 2, 16):
+        reading, _, ended = measured(pipe(0.01, 3.0, workers=workers))
+        assert (reading.stable, "unstable" in reading.warnings[0], ended < 13) == (False, True, True)
+        assert reading.rate.value == pytest.approx(BATCH / 3)
+    for consumer_seconds, workers in itertools.product((0.01, 0.0001), (2, 16)):
+        reading, _, ended = measured(pipe(1.0, consumer_seconds, workers=workers))
+        # Each burst of all workers takes as many seconds as there are workers.
+        assert (reading.stable, ended <= 4 * workers + 1) == (False, True)
 
 
 def test_steps_of_20_microseconds_are_looked_at_ten_times_a_second() -> None:
-    pipeline = Pipeline(producer_seconds=0.000_01, consumer_seconds=0.000_02)
-    reading, _, ended = measured(pipeline, StopRule(min_seconds=0.3, max_seconds=0.6))
-    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-    assert ended < 1.0
-    assert min(window.seconds for window in reading.windows) > 0.05
+    reading, _, ended = measured(pipeline := pipe(0.000_01, 0.000_02), at_least(0.3, 0.6))
+    assert reading.rate.value == true_rate(pipeline)
+    assert (ended < 1.0, min(window.seconds for window in reading.windows) > 0.05) == (True, True)
 
 
-def test_a_steady_trial_stops_at_the_least_time() -> None:
-    _, meter, ended = measured(Pipeline(producer_seconds=0.010, consumer_seconds=0.002))
+def test_a_steady_trial_stops_at_the_least_time_and_one_that_cannot_win_before() -> None:
+    pipeline = pipe(0.010, 0.002)
+    _, meter, ended = measured(pipeline)
     assert 0.8 <= ended - known(meter.began_at) < 1.0
-
-
-def test_a_trial_that_cannot_win_is_cut_short_and_one_that_can_is_not() -> None:
-    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
     for times, cut in ((1.05, True), (0.95, False)):
-        rule = StopRule(min_seconds=1.5, max_seconds=3.0, hopeless_below=times * true_rate(pipeline))
+        rule = at_least(1.5, 3.0, hopeless_below=times * BATCH * pipeline.batches_per_second)
         reading, _, ended = measured(pipeline, rule)
         assert (reading.cut_short, reading.warnings, ended < 1.0) == (cut, (), cut)
 
 
-def test_the_first_windows_begin_when_the_cache_is_full() -> None:
-    pipeline = Pipeline(producer_seconds=0.001, consumer_seconds=0.005, slowness=lambda now: 20.0 if now < 1.0 else 1.0)
+def test_the_first_windows_begin_when_the_cache_is_full_and_a_loader_that_tunes_itself_had_its_time() -> None:
+    pipeline = pipe(0.001, 0.005, slowness=lambda now: 20.0 if now < 1.0 else 1.0)
     reading, meter, _ = measured(pipeline, fill_steps=50)
     assert meter.filled_at == pytest.approx(1.2, abs=0.1)
+    assert reading.rate.value == true_rate(pipeline)
     assert meter.discarded_batches >= 50
-    assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-
-
-def test_a_loader_that_tunes_itself_gets_its_time_before_the_windows() -> None:
-    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
-    _, meter, _ = measured(pipeline, settle_seconds=1.0, blind=True)
+    _, meter, _ = measured(pipe(0.010, 0.002), settle_seconds=1.0, blind=True)
     assert 1.0 <= known(meter.began_at) - known(meter.filled_at) < 1.5
 
 
-@pytest.mark.parametrize("steps", [2, 3, 5, 20])
-def test_data_that_end_early_give_what_they_can(steps: int) -> None:
-    pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002, workers=1)
-    meter = Meter(BATCH, 1, SEARCH)
-    run(meter, pipeline, steps=steps)
-    if steps < 5:
-        assert meter.reading is None
-    else:
-        reading = known(meter.reading)
-        assert (reading.done, reading.stable) == (True, False)
-        assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
+def test_data_that_end_early_give_what_they_can() -> None:
+    pipeline = pipe(0.010, 0.002, workers=1)
+    for steps in (2, 3, 5, 20):
+        run(meter := Meter(BATCH, 1, SEARCH), pipeline, steps=steps)
+        found = meter.reading and (meter.reading.done, meter.reading.stable, meter.reading.rate.value)
+        assert found == (None if steps < 5 else (True, False, true_rate(pipeline, 0.03)))
 
 
 def test_steps_that_run_several_at_once_are_counted_all() -> None:
-    pipeline = Pipeline(producer_seconds=0.002, consumer_seconds=0.005)
-    meter = Meter(BATCH, pipeline.workers, SEARCH)
-    run(meter, pipeline, at_once=7)
-    assert known(meter.reading).rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-    assert known(meter.reading).stable
+    pipeline = pipe(0.002, 0.005)
+    run(meter := Meter(BATCH, pipeline.workers, SEARCH), pipeline, at_once=7)
+    assert (known(meter.reading).rate.value, known(meter.reading).stable) == (true_rate(pipeline), True)
 
 
-def trained(meter: Meter, *, step_seconds: float, pause_seconds: float) -> float:
-    """Train epoch after epoch, with a pause before each but the first, until the meter has enough; return when."""
-    epoch_steps, seconds = known(meter.epoch_steps), 0.0
+def trained(pause_seconds: float, epoch_steps: int, workers: int = 1, rule: StopRule = SEARCH, **start: Any) -> Any:
+    """Train for steps of 4 ms until the meter has enough, with a pause between epochs; return the meter and when."""
+    meter, seconds = Meter(BATCH, workers, rule, **start), 0.0
+    meter.epoch_steps = epoch_steps
     for number in itertools.count(1):
-        seconds += step_seconds + (pause_seconds if number > 1 and (number - 1) % epoch_steps == 0 else 0.0)
+        seconds += 0.004 + (pause_seconds if number > 1 and (number - 1) % epoch_steps == 0 else 0.0)
         if meter.step(number, None, seconds) and not meter.look(seconds, 0.0):
-            break
-    return seconds
+            return meter, seconds
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("epoch_steps", [1, 7, 31, 64, 130])
-def test_the_rate_of_short_epochs_is_that_of_whole_ones_with_a_pause_each(epoch_steps: int, workers: int) -> None:
-    meter = Meter(BATCH, workers, SEARCH)
-    meter.epoch_steps = epoch_steps
-    trained(meter, step_seconds=0.004, pause_seconds=0.1)
-    assert meter.overall.value == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.1))
-
-
-@pytest.mark.parametrize("epoch_steps", [300, 360, 450])
-@pytest.mark.parametrize("rule", [SEARCH, StopRule(min_seconds=1.5, max_seconds=1.5)])
-def test_a_pause_is_not_too_large_a_part_of_an_epoch_that_does_not_fit_in(epoch_steps: int, rule: StopRule) -> None:
-    """As of tf.data, which begins to tune itself anew with each epoch; a trial begins where its first one ends."""
-    meter = Meter(BATCH, 1, rule, settle_seconds=1.0)
-    meter.epoch_steps = epoch_steps
-    trained(meter, step_seconds=0.004, pause_seconds=0.9)
-    assert meter.began_at == pytest.approx(0.004 * epoch_steps)
-    assert meter.overall.value == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.9))
+def test_the_rate_of_epochs_is_that_of_whole_ones_with_a_pause_each_whether_or_not_they_fit_in() -> None:
+    for steps, workers in itertools.product((1, 7, 31, 64, 130), (1, 3)):
+        meter, _ = trained(0.1, steps, workers)
+        assert meter.overall.value == pytest.approx(steps * BATCH / (steps * 0.004 + 0.1))
+    # As of tf.data, which begins to tune itself anew with each epoch; a trial begins where its first one ends.
+    for steps, rule in itertools.product((300, 360, 450), (SEARCH, at_least(1.5))):
+        meter, _ = trained(0.9, steps, rule=rule, settle_seconds=1.0)
+        expected = 0.004 * steps, steps * BATCH / (steps * 0.004 + 0.9)
+        assert (meter.began_at, meter.overall.value) == pytest.approx(expected)
 
 
 def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_epochs() -> None:
-    pipeline = Pipeline(producer_seconds=0.0125, consumer_seconds=0.010, queue=64, filled=64)
+    pipeline = pipe(0.0125, 0.010, queue=64, filled=64)
     meter = Meter(2, pipeline.workers, SEARCH)
     meter.epoch_steps = 1
     run(meter, pipeline)
@@ -276,74 +193,53 @@ def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_ep
     assert meter.overall.value == pytest.approx(2 * pipeline.batches_per_second, rel=0.03)
 
 
-def test_a_first_epoch_that_is_short_is_left_out() -> None:
-    short, long = Meter(BATCH, 2, SEARCH), Meter(BATCH, 2, SEARCH)
-    short.epoch_steps, long.epoch_steps = 200, 2000
-    for meter in (short, long):
-        trained(meter, step_seconds=0.004, pause_seconds=0.1)
-    assert short.began_at == pytest.approx(0.8)
-    assert long.began_at == pytest.approx(0.02)
-
-
-def test_a_steady_trial_goes_on_until_it_has_seen_an_epoch_if_one_fits_in() -> None:
-    ended = {}
-    for epoch_seconds in (1.6, 16.0):
-        meter = Meter(BATCH, 1, SEARCH)
-        meter.epoch_steps = round(epoch_seconds / 0.004)
-        ended[epoch_seconds] = trained(meter, step_seconds=0.004, pause_seconds=0.0) - (meter.began_at or 0.0)
-        assert known(meter.reading).stable
-    assert ended == pytest.approx({1.6: 1.6, 16.0: 0.8}, abs=0.15)
-
-
-def test_a_trial_of_one_window_has_a_rate_even_while_the_queue_fills() -> None:
-    edges = [Edge(seconds=0.0, images=0, queued=0.0), Edge(seconds=2.0, images=100, queued=900.0)]
-    reading = known(read(edges, SEARCH, burst=64, final=True))
-    assert (reading.rate.value, reading.stable) == (50.0, False)
+def test_a_first_epoch_that_is_short_is_left_out_and_a_steady_trial_sees_an_epoch_if_one_fits_in() -> None:
+    began = [trained(0.1, steps, workers=2)[0].began_at for steps in (200, 2000)]
+    assert began == pytest.approx([0.8, 0.02])
+    for steps, seconds in ((400, 1.6), (4000, 0.8)):
+        meter, ended = trained(0.0, steps)
+        assert (ended - meter.began_at, meter.reading.stable) == (pytest.approx(seconds, abs=0.15), True)
 
 
 def test_batches_that_waited_in_a_queue_do_not_make_one_window_of_all_that_follow() -> None:
-    meter = Meter(BATCH, 2, SEARCH)
-    run(meter, Pipeline(producer_seconds=0.2, consumer_seconds=0.004, filled=9), blind=True)
+    run(meter := Meter(BATCH, 2, SEARCH), pipe(0.2, 0.004, filled=9), blind=True)
     reading = known(meter.reading)
     assert len(reading.windows) >= 5
     assert reading.rate.value == pytest.approx(BATCH / 0.2, rel=0.02)
 
 
-@pytest.mark.parametrize(("at_once", "workers"), [(None, 3), (1, 1), (8, 8)])
-def test_windows_begin_when_batches_that_are_made_side_by_side_have_spread_out(
-    at_once: int | None, workers: int
-) -> None:
-    source = ArrayLoader(*blobs(), 4)
-    source.batches_at_once = at_once
-    config = PipelineConfig(loader=TfData(num_parallel_calls=3, prefetch=1))
-    meter = meter_for(TimedLoader(source), config, MeasureOptions())
-    for step in itertools.count(1):
-        if meter.step(step, None, step * 0.001):
-            meter.look(step * 0.001, 0.0)
-        if meter.began_at is not None:
-            break
-    assert meter.discarded_batches == 1 + workers + 2
+def test_windows_begin_when_batches_that_are_made_side_by_side_have_spread_out() -> None:
+    for at_once, workers in ((None, 3), (1, 1), (8, 8)):
+        source = ArrayLoader(*blobs(), 4)
+        source.batches_at_once = at_once
+        config = PipelineConfig(loader=TfData(num_parallel_calls=3, prefetch=1))
+        meter = meter_for(TimedLoader(source), config, MeasureOptions())
+        for step in itertools.count(1):
+            if meter.step(step, None, step * 0.001):
+                meter.look(step * 0.001, 0.0)
+            if meter.began_at is not None:
+                break
+        assert meter.discarded_batches == 1 + workers + 2
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
-@pytest.mark.parametrize("step_milliseconds", [0.3, 7, 19, 41, 90, 310])
-@pytest.mark.parametrize("trial_seconds", [0.3, 2.0])
-def test_a_window_is_whole_bursts_wherever_two_of_them_fit_in_a_trial(
-    workers: int, step_milliseconds: float, trial_seconds: float
-) -> None:
-    seconds = step_milliseconds / 1000
-    steps = window_steps(seconds, workers, StopRule(min_seconds=trial_seconds, max_seconds=trial_seconds))
-    assert steps % workers == 0 or 2 * workers * seconds > trial_seconds
-    assert steps >= workers or -(-workers // steps) * steps - workers < -(-workers // steps)  # equal parts of a burst
-    assert steps == 1 or steps * seconds <= trial_seconds / 2
+def test_a_window_is_whole_bursts_wherever_two_of_them_fit_in_a_trial() -> None:
+    step_seconds = (0.0003, 0.007, 0.019, 0.041, 0.09, 0.31)
+    for workers, seconds, trial_seconds in itertools.product((1, 2, 3, 8, 64), step_seconds, (0.3, 2.0)):
+        steps = window_steps(seconds, workers, at_least(trial_seconds))
+        parts = -(-workers // steps)  # equal ones of a burst
+        assert steps % workers == 0 or 2 * workers * seconds > trial_seconds
+        assert steps >= workers or parts * steps - workers < parts
+        assert steps == 1 or steps * seconds <= trial_seconds / 2
 
 
 def test_a_trial_ends_with_what_it_has_when_the_time_for_all_is_up() -> None:
+    edges = [Edge(seconds=0.0, images=0, queued=0.0), Edge(seconds=2.0, images=100, queued=900.0)]
+    one = known(read(edges, SEARCH, burst=64, final=True))  # of one window, while the queue fills
+    assert (one.rate.value, one.stable) == (50.0, False)
     edges = [Edge(seconds=100.0 + 0.1 * at, images=10 * at) for at in range(4)]
     assert read(edges, StopRule()) is None
     found = known(read(edges, StopRule(ends_at=100.25)))
-    assert (found.done, found.stable) == (True, False)
-    assert found.rate.value == pytest.approx(100.0)
+    assert (found.done, found.stable, found.rate.value) == pytest.approx((True, False, 100.0))
 
 
 def test_the_rate_of_all_windows_counts_a_pause_that_falls_into_one() -> None:
@@ -351,10 +247,8 @@ def test_the_rate_of_all_windows_counts_a_pause_that_falls_into_one() -> None:
     found = overall([*steady, Window(images=100, seconds=0.6)])
     assert found.value == pytest.approx(1000 / 1.5)
     assert found.low < found.value < found.high <= 1000
-    one = overall([Window(images=100, seconds=0.1)])  # says nothing of its spread
-    assert one.value == pytest.approx(1000)
-    assert not one.has_interval
-    assert overall([Window(images=100, seconds=0.1)] * 2).has_interval
+    one, two = overall(steady[:1]), overall(steady[:2])  # a single one says nothing of its spread
+    assert (one.value, one.has_interval, two.has_interval) == pytest.approx((1000, False, True))
 
 
 STEADY, PAUSED = Window(images=100, seconds=0.1), Window(images=100, seconds=0.5)
@@ -380,13 +274,12 @@ def test_whole_epochs_are_counted_with_as_many_pauses(
     assert overall(windows, **{"epoch_images": 1000, **known}).value == pytest.approx(rate)
 
 
-@pytest.mark.parametrize("start", range(4))
-def test_a_pause_counts_as_in_a_whole_epoch_where_none_fits_in(start: int) -> None:
+def test_a_pause_counts_as_in_a_whole_epoch_where_none_fits_in() -> None:
     """Epochs of 1,000 images at 1,000 a second, after a pause of 0.9 s, of which 600 are seen."""
-    epoch = [Window(images=100, seconds=1.0), *([Window(images=100, seconds=0.1)] * 9)]
-    seen = [*epoch[10 - start :], *epoch[: 6 - start]]
-    before = 3000 - 100 * start
-    found = overall(seen, epoch_images=1000, images_before=before)
-    assert found.value == pytest.approx(1000 / 1.9)
-    assert found.low <= found.value <= found.high
-    assert overall(seen, epoch_images=1000).value == pytest.approx(600 / 1.5)  # as it was seen
+    epoch = [LATE, *[STEADY] * 9]
+    for start in range(4):
+        seen = [*epoch[10 - start :], *epoch[: 6 - start]]
+        found = overall(seen, epoch_images=1000, images_before=3000 - 100 * start)
+        assert found.value == pytest.approx(1000 / 1.9)
+        assert found.low <= found.value <= found.high
+        assert overall(seen, epoch_images=1000).value == pytest.approx(600 / 1.5)  # as it was seen
