@@ -14,24 +14,21 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.data import source
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.paths import PathList, read_file, scan, spread, walk
+from autopipe.workload.data.paths import PathList, read_file, scan, walk
 
 
 class Own:
     """A user's source with nothing but the two methods."""
 
+    gone: int | None = None
+
     def __len__(self) -> int:
         return 8
 
     def read(self, index: int) -> tuple[bytes, int]:
-        return b"x" * index, index
-
-
-class Spoilt(Own):
-    def read(self, index: int) -> tuple[bytes, int]:
-        if index == 7:
+        if index == self.gone:
             raise OSError("gone")
-        return super().read(index)
+        return b"x" * index, index
 
 
 class Described(Own):
@@ -48,21 +45,18 @@ class Described(Own):
 def test_a_source_is_described_as_far_as_it_can_be_and_as_it_says_itself() -> None:
     assert (source.files(Own()), source.digest(Own())) == ([], "type=Own count=8")
     assert source.mean_bytes(Own()) == (0 + 2 + 4 + 7) / 4 + np.asarray(0).nbytes
-    assert source.mean_bytes(Spoilt()) == (0 + 2 + 4) / 3 + np.asarray(0).nbytes  # of what can be read
+    spoilt = Own()
+    spoilt.gone = 7
+    assert source.mean_bytes(spoilt) == (0 + 2 + 4) / 3 + np.asarray(0).nbytes  # of what can be read
     assert (source.files(Described(), [0]), source.digest(Described())) == (["/a/b.jpg"], "mine")
     parts = (np.zeros((4, 4, 3)), np.zeros(5))  # of other shapes
     assert source.sample_bytes((parts, b"ab")) == source.sample_bytes(({"a": parts[0], "b": parts[1]}, b"ab")) == 426
     assert source.mean_bytes(Described()) == 3.5
 
 
-def test_a_difference_names_the_parts() -> None:
+def test_a_difference_names_the_parts_and_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> None:
     assert source.difference("files=3 sizes=a times=b", "files=3 sizes=c times=d") == "sizes, times"
-    assert source.difference("a=1", "b=1") == "a, b"
-    assert source.difference("a=1", "a=1") == ""
-    assert source.difference("mine", "yours") == "mine, yours"
-
-
-def test_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> None:
+    assert [source.difference(*pair) for pair in (("a=1", "b=1"), ("a=1", "a=1"), ("m", "y"))] == ["a, b", "", "m, y"]
     digest = "files=3 sizes=a times=b mask_sizes=c mask_times=d exposure_time=3 start_times=a timed=b"
     assert source.undated(digest) == "files=3 sizes=a mask_sizes=c exposure_time=3 start_times=a timed=b"
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
@@ -74,32 +68,22 @@ def test_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> No
 
 class Shifted(Arrays):
     def read(self, index: int) -> Any:
-        sample: Any = super().read(index)
-        return sample[0], sample[1] + 1
+        return super().read(3 - index)
 
 
-class Around:
+class Around(Own):
     """A user's source that hands on whatever it does not do itself."""
 
-    def __init__(self, inner: Arrays) -> None:
-        self._inner = inner
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def read(self, index: int) -> Any:
-        return self._inner.read(len(self) - 1 - index)
+    inner = Arrays(np.zeros((4, 2, 2, 3), np.uint8), np.arange(4))
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
 
 def test_spans_count_only_beside_the_read_that_they_speak_of() -> None:
-    arrays = np.zeros((4, 2, 2, 3), np.uint8), np.arange(4)
-    assert source.spans_half(Arrays(*arrays)) is not None
-    assert source.spans_half(Shifted(*arrays)) is None
-    assert source.spans_half(Around(Arrays(*arrays))) is None
-    assert source.spans_half(Own()) is None
+    assert source.spans_half(Around.inner) is not None
+    others: list[Any] = [Shifted(np.zeros((4, 2, 2, 3), np.uint8), np.arange(4)), Around(), Own()]
+    assert [source.spans_half(other) for other in others] == [None] * 3
 
 
 def write(path: Path, content: bytes = b"image") -> None:
@@ -120,7 +104,9 @@ def test_paths_come_back_as_they_were_given_and_are_shown_in_letters(tmp_path: P
 
 
 @pytest.mark.timeout(20)
-def test_only_regular_files_are_read(tmp_path: Path) -> None:
+def test_walk_goes_in_sorted_order_follows_links_and_ends_in_a_loop_and_only_regular_files_are_read(
+    tmp_path: Path,
+) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "linked.jpg").symlink_to(tmp_path / "pipe.jpg")
     (tmp_path / "folder.jpg").mkdir()
@@ -129,9 +115,6 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             read_file(os.fsencode(tmp_path / f"{name}.jpg"))
     with pytest.raises(BadSampleError, match=r"must be a regular file, but is a device"):
         read_file(b"/dev/null")
-
-
-def test_walk_goes_folder_by_folder_in_sorted_order_follows_links_and_ends_in_a_loop(tmp_path: Path) -> None:
     for name in ("root/b/2.jpg", "root/b/1.jpg", "root/a/3.jpg", "root/a/deep/4.jpg", "root/0.jpg", "real/5.jpg"):
         write(tmp_path / name)
     (tmp_path / "root" / "linked").symlink_to(tmp_path / "real")
@@ -160,42 +143,28 @@ def test_the_digest_tells_what_changed_and_stays_where_a_folder_moves(tmp_path: 
     assert before == digest("new")
 
 
-def test_spread_includes_first_and_last() -> None:
-    assert list(spread(3, 5)) == [0, 1, 2]
-    assert list(spread(101, 3)) == [0, 50, 100]
-
-
-def test_scan_sorts_and_leaves_out_what_is_hidden_or_no_image(tmp_path: Path) -> None:
+def test_scan_sorts_leaves_out_what_is_hidden_or_no_image_and_names_what_is_beside_what_is_no_folder(
+    tmp_path: Path,
+) -> None:
     for name in ("b.JPG", "a.png", ".hidden.jpg", "notes.txt", "z/x.jpg", "y/x.jpg", ".git/x.jpg", "c.jpg/inner.jpg"):
         write(tmp_path / name)
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")  # is listed wherever it leads
     assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG", b"broken.jpg"], [b"c.jpg", b"y", b"z"])
-
-
-def test_scan_of_what_is_no_folder_names_the_nearest_beside_it(tmp_path: Path) -> None:
-    write(tmp_path / "a.jpg")
     (tmp_path / "photos").mkdir()
     with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
         scan(os.fsencode(tmp_path / "photo"))
-    with pytest.raises(DataError, match=r"a\.jpg` must be a folder, but is a file"):
-        scan(os.fsencode(tmp_path / "a.jpg"))
+    with pytest.raises(DataError, match=r"a\.png` must be a folder, but is a file"):
+        scan(os.fsencode(tmp_path / "a.png"))
 
 
-def test_a_data_frame_in_place_of_a_file_is_told_how_it_becomes_one() -> None:
-    made: Any = SimpleNamespace(to_csv=print)
-    with pytest.raises(DataError, match=r"must be text .*frame\.to_csv\("):
-        ap.Table(made)
-
-
-@pytest.mark.parametrize("place", [None, 3, b"photos"])
 @pytest.mark.parametrize("made", [ap.ImageFolder, ap.NPZ, ap.Table, ap.TFRecords])
-def test_what_is_no_path_is_refused_in_words(made: Any, place: Any) -> None:
-    with pytest.raises(DataError, match=r"must be text or a pathlib\.Path, but got"):
-        made(place)
-
-
-def test_a_key_or_a_suffix_that_is_no_text_is_refused_in_words() -> None:
+def test_what_is_no_path_and_a_key_or_a_suffix_that_is_no_text_are_refused_in_words(made: Any) -> None:
+    for place in (None, 3, b"photos"):
+        with pytest.raises(DataError, match=r"must be text or a pathlib\.Path, but got"):
+            made(place)
+    with pytest.raises(DataError, match=r"must be text .*frame\.to_csv\("):
+        made(SimpleNamespace(to_csv=print))
     for option in ("image_key", "label_key", "mask_key"):
         with pytest.raises(DataError, match=f"`{option}` must be the key of a feature, as text, but got 3"):
             ap.TFRecords("train-*", **{option: 3})  # type: ignore[arg-type]

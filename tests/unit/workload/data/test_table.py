@@ -10,13 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import DataError, DataWarning
-from autopipe.workload.data.table import Table
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.plain_code import names, packed
 from autopipe.workload.sample import FieldKind
-from autopipe.workload.workload import Workload
 from tests.fakes.reports import Approved, refusal
 
 
@@ -28,12 +24,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def table(folder: Path, text: str, **options: Any) -> Table:
-    (folder / "labels.csv").write_text(text, encoding="utf-8")
-    return Table(folder / "labels.csv", **options)
+def table(folder: Path, text: str | bytes, **options: Any) -> ap.Table:
+    (folder / "labels.csv").write_bytes(text.encode() if isinstance(text, str) else text)
+    return ap.Table(folder / "labels.csv", **options)
 
 
-def read_all(data: Table) -> list[object]:
+def read_all(data: ap.Table) -> list[object]:
     return [data.read(i) for i in range(len(data))]
 
 
@@ -50,7 +46,7 @@ def test_whole_numbers_of_any_length_are_labels_as_far_as_int64_holds_them(folde
 
 def test_a_class_of_another_number_in_the_validation_is_refused(folder: Path) -> None:
     training = table(folder, "path,label,kind\n1.jpg,a,x\n2.jpg,b,y\nsub/3.jpg,c,y\n")
-    several = Table(training._csv, label=["label", "kind"])
+    several = ap.Table(training._csv, label=["label", "kind"])
     for rows, said in (
         ("1.jpg,b,x\n2.jpg,c,y", "`b` is 1 in .* and 0 in "),
         ("1.jpg,a,x\n2.jpg,d,y", "`d` is missing in .* and 1 in "),
@@ -60,23 +56,20 @@ def test_a_class_of_another_number_in_the_validation_is_refused(folder: Path) ->
     ):
         (folder / "other.csv").write_text(f"path,label,kind\n{rows}\n")
         for data in (training, several):
-            other = Table(folder / "other.csv", label="label" if data is training else ["label", "kind"])
+            other = ap.Table(folder / "other.csv", label="label" if data is training else ["label", "kind"])
             refused = pytest.raises(DataError, match=said.replace("`", "`(label )?", 1)) if said else nullcontext()
             with refused:
-                Workload(data=data, ops=[], batch_size=1, validation=other)
+                ap.Workload(data=data, ops=[], batch_size=1, validation=other)
     ages = table(folder, "path,label\n1.jpg,1.5\n2.jpg,2\n")
-    assert Workload(data=ages, ops=[], batch_size=1, validation=ages).validation is ages
+    assert ap.Workload(data=ages, ops=[], batch_size=1, validation=ages).validation is ages
 
 
-def test_a_class_whose_name_consists_of_others_is_told(folder: Path) -> None:
+def test_rows_that_contradict_each_other_and_a_class_that_consists_of_others_are_told(folder: Path) -> None:
     text = "path,label\n1.jpg,a b\n2.jpg,b|a\nsub/3.jpg,a\n./1.jpg,b\n"
     with pytest.warns(DataWarning, match=r'`a b` in the column `label` .*frame\["label"\]\.str\.get_dummies\(" "\)'):
         assert table(folder, text).classes == ("a", "a b", "b", "b|a")
     table(folder, text, label_mode="class")
     table(folder, text.replace("jpg,a\n", "jpg,hot dog\n"))
-
-
-def test_rows_that_contradict_each_other_are_told(folder: Path) -> None:
     said = r"1 images .* `1\.jpg` by the rows 2 and 4: .* label=\[\.\.\.\]"
     with pytest.warns(DataWarning, match=said):
         table(folder, "path,label\n1.jpg,a\n2.jpg,b\n1.jpg,b\n2.jpg,b\n1.jpg,c\n")
@@ -89,22 +82,25 @@ def test_rows_that_contradict_each_other_are_told(folder: Path) -> None:
     assert len(table(folder, "[path],label\n1.jpg,a\n", path="[path]")) == 1
 
 
-def test_a_name_without_its_ending_is_told_with_the_ending(folder: Path) -> None:
-    with pytest.raises(DataError, match=r'2 of 2 are missing.*frame\["path"\] \+ "\.jpg"'):
-        table(folder, "path,label\n1,a\nsub/3,b\n")
-
-
-def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:
+def test_numbers_may_be_targets_or_names_and_several_columns_one_vector(folder: Path) -> None:
     text = "path,label\n1.jpg,70\n2.jpg,8\n"
-    ages = table(folder, text, label_mode="number")
-    assert (ages.y_kind, ages.classes) == (FieldKind.ARRAY, None)
+    ages, houses = (table(folder, text, label_mode=mode) for mode in ("number", "class"))
+    assert (ages.y_kind, ages.classes, houses.classes) == (FieldKind.ARRAY, None, ("70", "8"))
     assert read_all(ages) == [(b"1.jpg", np.float32(70)), (b"2.jpg", np.float32(8))]
-    houses = table(folder, text, label_mode="class")
-    assert houses.classes == ("70", "8")
     assert read_all(houses) == [(b"1.jpg", 0), (b"2.jpg", 1)]
     assert len({ages.digest(), houses.digest(), table(folder, text).digest()}) == 3
     mixed = table(folder, "path,label\n1.jpg,7\n2.jpg,0.5\n")
     assert (mixed.y_kind, mixed.read(1)) == (FieldKind.ARRAY, (b"2.jpg", np.float32(0.5)))
+    text = "path,x,y,kind,day\n1.jpg,0.5,2,dog,3\n2.jpg,1,4,cat,1\n"
+    places = table(folder, text, label=["x", "y"])
+    assert (places.y_kind, places.classes) == (FieldKind.ARRAY, (None, None))
+    both = table(folder, text, label=["kind", "day"])
+    assert both.classes == (("cat", "dog"), None)
+    for data, dtype, wanted in ((places, "float32", [[0.5, 2], [1, 4]]), (both, "int64", [[1, 3], [0, 1]])):
+        vectors: list[Any] = [data.read(number)[1] for number in range(2)]  # type: ignore[index]  # a pair
+        assert ([each.tolist() for each in vectors], vectors[0].dtype) == (wanted, dtype)
+    series = table(folder, text, label=np.array(["x", "y"]))  # of names, whatever holds them
+    assert series.digest() == places.digest() != both.digest()
 
 
 @pytest.mark.parametrize("missing", [*"?-", "nan", "NaN", "-inf", "NA", "n/a", "<NA>", "NULL", "None", "nil", "1e300"])
@@ -119,47 +115,25 @@ def test_numbers_of_which_one_is_missing_are_no_classes(folder: Path, missing: s
         assert table(folder, text, label_mode="class").classes == tuple(sorted((others, missing)))
 
 
-def test_numbers_with_decimal_commas_are_no_classes(folder: Path) -> None:
+def test_numbers_with_decimal_commas_are_no_classes_and_texts_are_that_look_like_a_missing_number(folder: Path) -> None:
     text = "path;label\n1.jpg;7\n2.jpg;-0,5\nsub/3.jpg;1,25\n"
-    for mode in ("auto", "number"):
-        with pytest.raises(DataError, match=r"finite numbers, but row 3 has '-0,5'.*Write a point for the comma"):
-            table(folder, text, label_mode=mode)
-    with pytest.raises(DataError, match=r"row 3 has '-0,5'.*Write a point for the comma"):
-        table(folder, text.replace("7", "NA"))
+    for mode, first in (("auto", "7"), ("number", "7"), ("auto", "NA")):
+        with pytest.raises(DataError, match=r"row 3 has '-0,5'.*Write a point for the comma"):
+            table(folder, text.replace("7", first), label_mode=mode)
     assert table(folder, text, label_mode="class").classes == ("-0,5", "1,25", "7")
     assert table(folder, text.replace("7", "a,b")).classes == ("-0,5", "1,25", "a,b")
-
-
-def test_texts_among_which_one_looks_like_a_missing_number_are_classes(folder: Path) -> None:
-    assert table(folder, "path,label\n1.jpg,NA\n2.jpg,7\nsub/3.jpg,ZW\n").classes == ("7", "NA", "ZW")
-    assert table(folder, "path,label\n1.jpg,null\n2.jpg,nan\n").classes == ("nan", "null")
-    assert table(folder, "path,label\n1.jpg,+\n2.jpg,-\n").classes == ("+", "-")
-
-
-def test_several_columns_are_one_vector(folder: Path) -> None:
-    text = "path,x,y,kind,day\n1.jpg,0.5,2,dog,3\n2.jpg,1,4,cat,1\n"
-    places = table(folder, text, label=["x", "y"])
-    assert (places.y_kind, places.classes) == (FieldKind.ARRAY, (None, None))
-    np.testing.assert_array_equal(places.read(0)[1], [0.5, 2])  # type: ignore[index]  # a pair
-    assert places.read(0)[1].dtype == np.float32  # type: ignore[index]
-    both = table(folder, text, label=["kind", "day"])
-    assert both.classes == (("cat", "dog"), None)
-    vectors = [both.read(number)[1] for number in range(2)]  # type: ignore[index]
-    np.testing.assert_array_equal(vectors, [[1, 3], [0, 1]])
-    assert vectors[0].dtype == np.int64
-    series = table(folder, text, label=np.array(["x", "y"]))  # of names, whatever holds them
-    assert series.digest() == places.digest() != both.digest()
+    for classes in (("7", "NA", "ZW"), ("nan", "null"), ("+", "-")):
+        rows = "".join(f"{file},{name}\n" for file, name in zip(("1.jpg", "2.jpg", "sub/3.jpg"), classes, strict=False))
+        assert table(folder, f"path,label\n{rows}").classes == classes
 
 
 def test_features_and_weights_go_with_the_image(folder: Path) -> None:
     text = "path,rooms,age,price,trust\n1.jpg,3,0.5,70,1\n2.jpg,4,12,80,0.25\n"
     houses = table(folder, text, label="price", features=["rooms", "age"], sample_weight="trust")
     x, y, weight = pickle.loads(pickle.dumps(houses)).read(1)
-    assert x["image"] == b"2.jpg"
-    assert x["features"].dtype == np.float32
-    assert (x["features"].tolist(), y, weight) == ([4, 12], 80, 0.25)
+    assert (x["image"], x["features"].tolist(), x["features"].dtype) == (b"2.jpg", [4, 12], np.float32)
+    assert (y, weight, houses.mean_bytes()) == (80, 0.25, 5 + 8)
     assert houses.x_kind == {"image": FieldKind.ENCODED, "features": FieldKind.ARRAY}
-    assert houses.mean_bytes() == 5 + 8
     alone = table(folder, text, label=None, features=["rooms"])
     assert alone.read(0)["features"].tolist() == [3]  # type: ignore[index]  # a dictionary
     others = [table(folder, text.replace("12", "13"), label="price", features=["rooms", "age"], sample_weight="trust")]
@@ -173,37 +147,27 @@ def test_separators_byte_order_mark_quotes_and_blank_lines_are_understood(folder
     data = table(folder, text, path="file", label="kind")
     assert data.classes == ("a cat", "dog")
     assert data.name(1) == f"{folder}/2.jpg (row 4 of {folder}/labels.csv)"
-
-
-def test_paths_may_be_absolute_or_start_at_another_root(folder: Path, tmp_path: Path) -> None:
-    data = table(folder, f"path,label\n3.jpg,1\n{folder}/1.jpg,2\n", root=str(folder / "sub"))
-    assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
-
-
-def test_another_root_is_advised_only_where_it_helps(folder: Path) -> None:
-    hints = []
-    for rows in ("4.jpg,1\n", "/was/there/1.jpg,1\n", "1.jpg,1\n4.jpg,1\n"):
-        with pytest.raises(DataError) as raised:
-            table(folder, f"path,label\n{rows}")
-        hints.append(str(raised.value.hint))
-    assert ["another as root=" in hint for hint in hints] == [True, False, True]
-    assert ["Remove" in hint for hint in hints] == [False, False, True]
-
-
-def test_a_separator_in_a_quoted_text_moves_no_cells(folder: Path) -> None:
     quoted = table(folder, 'path,seen,label\n1.jpg,a dog,3,\n2.jpg,"a cat, asleep",7\n')
     assert read_all(quoted) == [(b"1.jpg", 3), (b"2.jpg", 7)]
 
 
+def test_paths_may_be_absolute_or_start_at_another_root_which_is_advised_only_where_it_helps(folder: Path) -> None:
+    data = table(folder, f"path,label\n3.jpg,1\n{folder}/1.jpg,2\n", root=str(folder / "sub"))
+    assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
+    hints = []
+    for rows in ("4.jpg,1\n", "/was/there/1.jpg,1\n", "1.jpg,1\n4.jpg,1\n"):
+        with pytest.raises(DataError) as raised:
+            table(folder, f"path,label\n{rows}")
+        hints.append(("another as root=" in str(raised.value.hint), "Remove" in str(raised.value.hint)))
+    assert hints == [(True, False), (False, False), (True, True)]
+    with pytest.raises(DataError, match=r'2 of 2 are missing.*frame\["path"\] \+ "\.jpg"'):  # names without an ending
+        table(folder, "path,label\n1,a\nsub/3,b\n")
+
+
 UNFIT: tuple[dict[str, Any], ...] = (
-    {"label": {"kind": "label"}},
-    {"label": ["label", None]},
-    {"label": []},
-    {"label": ["label", "z"]},
+    *({"label": label} for label in ({"kind": "label"}, ["label", None], [], ["label", "z"])),
     {"label_mode": "text"},
-    {"features": {"rooms": "label"}},
-    {"features": "rooms"},
-    {"features": ["rooms"]},
+    *({"features": features} for features in ({"rooms": "label"}, "rooms", ["rooms"])),
     {"path": ["path"]},
     {"sample_weight": ["label"]},
     {"label": None, "sample_weight": "label"},
@@ -234,51 +198,5 @@ UNUSABLE: tuple[str | bytes, ...] = (
 
 def test_tables_that_cannot_be_used(approved: Approved, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    file = folder / "labels.csv"
-    found = {"nowhere": refusal(lambda: Table(file))}
-    for text in UNUSABLE:
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        found[repr(text)] = refusal(lambda: Table(file))
-    approved(found)
-
-
-TEXT = "file;rooms;age;kind;day;price;trust\n1.png;1;20;old;3;1.5;0.5\n2.png;2;3;new;1;2;0.25\n"
-
-
-def kept(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: kept(part) for key, part in value.items()}
-    array = np.asarray(value)
-    return array.tolist(), array.dtype
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"label": "price", "features": ["rooms", "age"], "sample_weight": "trust"},
-        {"label": "day", "label_mode": "class", "sample_weight": "trust"},
-        {"label": "day", "label_mode": "number"},
-        {"label": ["kind", "day"]},
-        {"label": ["kind", "price"], "features": ["age"]},
-        {"label": None, "features": ["age", "rooms"]},
-    ],
-    ids=str,
-)
-def test_plain_code_gives_the_columns_as_the_table_does(tmp_path: Path, settings: dict[str, Any]) -> None:
-    for number in (1, 2):
-        (tmp_path / f"{number}.png").write_bytes(f"file {number}".encode())
-    (tmp_path / "houses.csv").write_text(TEXT)
-    data = Table(tmp_path / "houses.csv", path="file", **settings)
-    spec = make_plan(Workload(data=data, ops=[Map(len)], batch_size=2)).source  # these files are no images
-    plain = data.plain(spec, "np")
-    assert plain.arguments == names(spec)
-    lines = ["import csv", "from pathlib import Path", "import numpy as np", *plain.constants, plain.functions]
-    scope: dict[str, Any] = {}
-    exec("\n".join(lines), scope)
-    columns = scope["samples"]()
-    for index in range(2):
-        row = dict(zip(plain.arguments, (column[index] for column in columns), strict=True))
-        row[plain.arguments[0]] = Path(row[plain.arguments[0]]).read_bytes()
-        found = eval(packed(spec), row)
-        found, read = (value if isinstance(value, tuple) else (value,) for value in (found, data.read(index)))
-        assert [kept(part) for part in found] == [kept(part) for part in read]
+    found = {"nowhere": refusal(lambda: ap.Table(folder / "labels.csv"))}
+    approved(found | {repr(text): refusal(functools.partial(table, folder, text)) for text in UNUSABLE})
