@@ -42,17 +42,11 @@ class Counting(keras.Sequential):
         return super().train_step(*arguments)
 
 
-def build(*hidden: int, momentum: float = 0.9, accumulated: int | None = None, **compiled: Any) -> keras.Model:
+def build(*, momentum: float = 0.9, accumulated: int | None = None, **compiled: Any) -> keras.Model:
     keras.utils.set_random_seed(3)
-    model = Counting(
-        [
-            keras.Input((SIDE, SIDE, 3)),
-            keras.layers.AveragePooling2D(12),
-            keras.layers.Flatten(),
-            *map(keras.layers.Dense, hidden),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-    )
+    first = keras.Input((SIDE, SIDE, 3)), keras.layers.AveragePooling2D(12), keras.layers.Flatten()
+    last = keras.layers.Dense(3, activation="softmax")
+    model = Counting([*first, last])
     optimizer = keras.optimizers.SGD(0.05, momentum=momentum, gradient_accumulation_steps=accumulated)
     model.compile(optimizer, "categorical_crossentropy", metrics=["accuracy"], **compiled)
     return model
@@ -87,42 +81,16 @@ def in_order(data: Source, passes: int) -> ap.Loader:
     return loader
 
 
-class Asks(keras.callbacks.Callback):
-    """Evaluates and predicts in a training, by the trainer, and by the model on data that are finished."""
-
-    def __init__(self, trainer: ap.Trainer) -> None:
-        super().__init__()
-        self.asked = trainer
-        self.losses: list[list[float]] = []
-        self.difference = 0.0
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        x, y = FINISHED
-        by_trainer = self.asked.evaluate(SlotLoader(shuffle=False), verbose=0)
-        by_model = self.model.evaluate(x, y, batch_size=8, verbose=0)
-        self.losses.append([logs["val_loss"], by_trainer[0], by_model[0]])
-        predicted = self.asked.predict(SlotLoader(shuffle=False), verbose=0)
-        self.difference = float(np.abs(predicted - self.model.predict(x, batch_size=8, verbose=0)).max())
-
-
 def weights(model: keras.Model) -> list[float]:
     return [float(value) for array in model.get_weights() for value in array.ravel()]
 
 
-def error_of(action: Any) -> str:
+def error_of(action: Callable[[], Any]) -> str:
     try:
         action()
     except ap.AutopipeError as error:
         return f"{type(error).__name__}: {error}"
     return "none"
-
-
-def short(trainer: ap.Trainer, samples: int) -> Any:
-    """Return what is predicted for the first samples, or the error."""
-    try:
-        return np.asarray(trainer.predict(ap.Arrays(X[:samples]), verbose=0)).tolist()
-    except ap.AutopipeError as error:
-        return str(error)
 
 
 def several_steps(trainer: Callable[..., ap.Trainer], count: int) -> list[float]:
@@ -156,11 +124,8 @@ def of_parts() -> keras.Model:
     keras.utils.set_random_seed(1)
     photo, numbers = keras.Input((6, 6, 3), name="photo"), keras.Input((3,), name="numbers")
     both = keras.layers.concatenate([keras.layers.Flatten()(photo), numbers])
-    outputs = {
-        "depth": keras.layers.Dense(1, name="depth")(both),
-        "kind": keras.layers.Dense(3, activation="softmax", name="kind")(both),
-    }
-    model = keras.Model([photo, numbers], outputs)
+    kind = keras.layers.Dense(3, activation="softmax", name="kind")(both)
+    model = keras.Model([photo, numbers], {"depth": keras.layers.Dense(1, name="depth")(both), "kind": kind})
     model.compile(optimizer="sgd", loss={"depth": "mse", "kind": "sparse_categorical_crossentropy"})
     return model
 
@@ -218,19 +183,13 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["weights"] = weights(first.model)
     out["evaluated"] = first.evaluate(SlotLoader(shuffle=False), verbose=0)
     out["predicted"] = np.asarray(first.predict(SlotLoader(shuffle=False), verbose=0)).tolist()
-    out["short"] = {samples: short(first, samples) for samples in (13, 9)}  # the last batch holds 5, or 1
     traced = Counting.traced
-    asks = Asks(first)
-    first.fit(epochs=2, validation=SlotLoader(shuffle=False), callbacks=[asks], verbose=0)
+    first.fit(epochs=2, validation=SlotLoader(shuffle=False), verbose=0)
     out["traced_again"] = Counting.traced - traced
-    out["asked"] = {"losses": asks.losses, "difference": asks.difference}
     shadowed = {"train_step", "test_step", "predict_step", "evaluate", "_symbolic_build", "_maybe_symbolic_build"}
     out["leftover_attributes"] = sorted(shadowed & set(vars(first.model)))
 
     out["host_loss"] = losses(trainer(ArrayLoader(*FINISHED, 8)), epochs=3)
-    other, validation = trainer(model=functools.partial(build, 5)), (FINISHED[0][:16], FINISHED[1][:16])
-    history = other.fit(validation=validation, verbose=0).history
-    out["second_model"] = [*history["loss"], *history["val_loss"]]
     out["several_steps"] = [several_steps(trainer, count) for count in _STEPS]
 
     def backup() -> keras.callbacks.Callback:
@@ -248,7 +207,6 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     for name, batch in (("resident", (strategy.place(X[:8]), strategy.place(Y[:8]))), ("repeated", (X[:8], Y[:8]))):
         out[name] = losses(trainer(ResidentLoader(batch, rest.spec, rest.finish, 8)), steps_per_epoch=3)
     out["parts"] = parts_trained() if devices == 1 else {}
-    out["simulated"] = trainer(model=ap.SimulatedAccelerator(1e-4, 8)).fit(epochs=1, verbose=0).history
     return out
 
 

@@ -21,7 +21,6 @@ from autopipe.errors import FrameworkError, FrameworkWarning
 from autopipe.frameworks import tfdata
 from autopipe.hardware.gpu import BACKENDS
 from tests.fakes.commands import ROOT, python, succeeded
-from tests.unit.pipeline.devices.models import Ends, KilledError, classifier
 
 X = np.arange(6 * 48, dtype=np.float32).reshape(6, 4, 4, 3)
 Y = np.arange(6) % 3
@@ -43,34 +42,12 @@ class Sequence(keras.utils.PyDataset):
         return X[2 * index :][:2], Y[2 * index :][:2]
 
 
-def test_fit_trains_every_batch_that_an_adapter_gives_and_no_other() -> None:
-    opened: list[Iterator[Any]] = []
-
-    def batches() -> Iterator[Any]:
-        opened.append(iter([(tf.constant(X[at : at + 2]), tf.constant(Y[at : at + 2])) for at in (0, 2, 4)]))
-        return opened[-1]
-
-    model, expected = classifier(), classifier()
-    model.fit(frameworks.data_adapter(batches, 3), epochs=2, verbose=0)
-    for _ in range(2):
-        for at in (0, 2, 4):
-            expected.train_on_batch(X[at : at + 2], Y[at : at + 2])
-    for a, b in zip(model.get_weights(), expected.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-    loss = model.evaluate(frameworks.data_adapter(batches, 3), verbose=0)
-    np.testing.assert_allclose(loss, model.evaluate(X, Y, batch_size=2, verbose=0), rtol=1e-5)
-    assert model.predict(frameworks.data_adapter(batches, 3), verbose=0).shape == (6, 3)
-
-
-def test_an_adapter_can_be_read_in_every_way() -> None:
+def test_an_adapter_can_be_read_in_every_way_once_the_epoch_has_begun() -> None:
     adapter = frameworks.data_adapter(lambda: iter([(1, 2)]), 1)
     adapter.on_epoch_begin()
     ways = (adapter.get_tf_dataset, adapter.get_jax_iterator, adapter.get_torch_dataloader, adapter.get_numpy_iterator)
     assert [list(way()) for way in ways] == [[(1, 2)]] * 4
     assert isinstance(adapter.get_tf_dataset(), tf.distribute.DistributedDataset)
-
-
-def test_a_batch_that_is_taken_before_the_epoch_begins_is_an_error() -> None:
     adapter = frameworks.data_adapter(lambda: iter([(1, 2)]), 1)
     with pytest.raises(FrameworkError, match="takes a batch before the epoch begins"):
         next(adapter.get_numpy_iterator())
@@ -86,23 +63,11 @@ def test_a_reader_that_keras_calls_in_another_way_is_an_error(monkeypatch: pytes
         frameworks.data_adapter(lambda: iter(()), 1)
 
 
-def test_a_py_dataset_is_read_epoch_by_epoch() -> None:
-    adapter = frameworks.py_dataset_adapter(Sequence())
-    assert adapter.num_batches == 3
-    for _ in range(2):
-        adapter.on_epoch_begin()
-        np.testing.assert_array_equal(np.concatenate([x for x, _ in adapter.get_numpy_iterator()]), X)
-        adapter.on_epoch_end()
-
-
-def test_texts_that_a_dataset_is_made_from_are_found_behind_its_transformations() -> None:
+def test_what_a_dataset_is_made_from_and_reads_ahead_is_found_behind_its_transformations() -> None:
     named = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2])).shuffle(2).map(lambda text, number: text)
     both = tf.data.Dataset.zip((named.batch(2), tf.data.Dataset.range(2))).prefetch(1)
     assert [list(each) for each in tfdata.texts(both)] == [[b"a", b"b"]]
     assert [list(tfdata.texts(each)) for each in (tf.data.Dataset.range(2), None, X)] == [[], [], []]
-
-
-def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
     paths = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2]))
     orders = [paths.shuffle(2), paths.shuffle(2, reshuffle_each_iteration=False), paths.shuffle(2).cache(), None]
     assert [tfdata.shuffles_anew(each) for each in orders] == [True, False, False, False]
@@ -115,84 +80,6 @@ def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
     assert tfdata.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5).cache().batch(2)) is None
     every = len(X)
     assert tfdata.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(9 * every)) == (every, X.nbytes)
-
-
-def test_layers_are_found_in_layers() -> None:
-    inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
-    outer = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), inner])
-    found = [type(layer).__name__ for layer in frameworks.layers(outer)]
-    assert (found.count("Dense"), found.count("Dropout"), found.count("Sequential")) == (2, 1, 2)
-
-
-def test_layers_that_draw_are_told_from_those_that_do_not() -> None:
-    assert frameworks.random_layer(keras.layers.RandomFlip()) == "RandomFlip"
-    assert frameworks.random_layer(keras.layers.Dropout(0.5)) == "Dropout"
-    assert frameworks.random_layer(keras.layers.Rescaling(2.0)) is None
-    assert frameworks.random_layer(abs) is None
-
-
-def test_shapes_are_known_without_computing() -> None:
-    spec = frameworks.output_spec(lambda x: keras.ops.sum(x, axis=1), keras.KerasTensor((4, 5, 6)))
-    assert tuple(spec.shape) == (4, 6)
-
-
-def test_a_model_that_is_being_trained_is_not_built_once_more() -> None:
-    class Shared:
-        _distribute_strategy = "of several devices"
-
-        def __init__(self) -> None:
-            self.built_of: list[int] = []
-
-        def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-            self.built_of.append(data_batch)
-
-        _maybe_symbolic_build = _symbolic_build
-
-    model = Shared()
-    with frameworks.built(model, 1):
-        with frameworks.built(model, 2):  # a callback evaluates it
-            model._symbolic_build(data_batch=3)
-        model._maybe_symbolic_build(data_batch=4)  # Keras's own call, which would take a batch of the training's
-    model._symbolic_build(data_batch=5)
-    assert model.built_of == [1, 5]
-
-
-def test_each_compilation_is_another() -> None:
-    model = classifier()
-    first = frameworks.compilation(model)
-    assert frameworks.compilation(model) is first
-    model.compile("sgd", "mse")
-    assert frameworks.compilation(model) is not first
-
-
-def test_a_loss_is_new_until_it_has_compared() -> None:
-    model = classifier()
-    assert frameworks.loss_is_new(model)
-    model.train_on_batch(X, Y)
-    assert not frameworks.loss_is_new(model)
-
-
-def test_a_restored_epoch_is_told_once_with_the_batches_behind_it(tmp_path: Path) -> None:
-    backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2)
-    with pytest.raises(KilledError):
-        classifier().fit(X, Y, batch_size=1, callbacks=[backup, Ends(5)], verbose=0)
-    model, again = classifier(), keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2)
-    assert frameworks.take_restored_epoch(model) is None
-    again.set_model(model)
-    again.on_train_begin()
-    assert [frameworks.take_restored_epoch(model) for _ in range(2)] == [0, None]
-    assert frameworks.batches_backed_up(again, 0) == 4
-
-
-def test_logs_are_read_later_unless_a_callback_wants_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras.src.backend, "IS_THREAD_SAFE", True)  # as on JAX
-
-    class EachBatch(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            pass
-
-    assert frameworks.reads_logs_later(keras.callbacks.CallbackList([keras.callbacks.History()]))
-    assert not frameworks.reads_logs_later(keras.callbacks.CallbackList([EachBatch()]))
 
 
 @pytest.mark.slow  # processes that import a framework
@@ -255,69 +142,18 @@ def test_nothing_private_is_used_elsewhere() -> None:
     assert found == {f"frameworks/{name}.py" for name in ("__init__", "hooks")}
 
 
-def test_all_that_a_training_step_changes_is_held_by_the_model() -> None:
-    model = classifier()
-    model.fit(X, Y, verbose=0)
-    held = {id(variable) for variable in frameworks.held_variables(model)}
-    assert {
-        id(variable) for variable in (*model.variables, *model.optimizer.variables, *model.metrics_variables)
-    } <= held
-
-
-def test_the_training_function_takes_this_state_and_an_iterator_over_batches() -> None:
-    model = classifier()
-    model.fit(X, Y, verbose=0)
-    result = model.train_function(*frameworks.step_state(model, "optimizer", "metrics"), iter([(X, Y)]))
-    logs = result[0] if frameworks.step_state(model, "optimizer", "metrics") else result
-    assert "loss" in logs
-
-
 def test_keras_has_the_backends_that_are_taken_as_its_own() -> None:
     folders = Path(next(iter(keras.src.backend.__path__))).iterdir()
     own = {each.name for each in folders if (each / "__init__.py").is_file()} - {"common", "tests"}
     assert own == set(BACKENDS)
 
 
-def test_random_ops_get_other_seeds_and_orders_keep_theirs() -> None:
-    @tf.function
-    def traced() -> Any:
-        return tf.random.uniform((), seed=1)
-
-    def numbers() -> list[list[float]]:
-        data = tf.data.Dataset.range(8)
-        maps: tuple[Callable[[Any], Any], ...] = (
-            lambda _: tf.random.uniform((), seed=1),
-            lambda at: tf.random.stateless_uniform((), (at, 2)),
-            lambda at: keras.random.uniform((), seed=3),
-            lambda _: traced(),
-        )
-        return [[float(each) for each in data.map(change)] for change in maps]
-
-    def order() -> list[int]:
-        return [int(each) for each in tf.data.Dataset.range(8).shuffle(8, seed=1)]
-
-    before = numbers(), order()
-    assert (numbers(), order()) == before
-    with tfdata.other_seeds():
-        assert order() == before[1]
-        assert all(not set(other) & set(each) for other, each in zip(numbers(), before[0], strict=True))
-    assert (numbers(), order()) == before
-
-
 def test_ops_that_are_traced_give_constant_numbers_and_those_that_run_at_once_do_not() -> None:
     def drawn(_: Any) -> Any:
         seed = tf.random.uniform((2,), 0, 1000, tf.int32)
-        layer = keras.random.uniform((3,))
-        return tf.concat(
-            (
-                tf.random.uniform((3,)),
-                tf.random.normal((3,)),
-                tf.random.truncated_normal((3,)),
-                tf.random.stateless_uniform((3,), seed),
-                layer,
-            ),
-            0,
-        )
+        of_seed = tf.random.stateless_uniform((3,), seed)
+        others = [draw((3,)) for draw in (tf.random.uniform, tf.random.normal, tf.random.truncated_normal)]
+        return tf.concat((*others, of_seed, keras.random.uniform((3,))), 0)
 
     def different() -> int:
         return len({x.tobytes() for x in tf.data.Dataset.range(6).map(drawn).as_numpy_iterator()})
@@ -330,118 +166,78 @@ def test_ops_that_are_traced_give_constant_numbers_and_those_that_run_at_once_do
     assert different() == 6
 
 
-def test_a_dataset_tells_what_it_is_made_from_and_whether_it_is_a_part_that_changes() -> None:
-    for usual, anew in ((True, True), (None, True), (False, False)):
-        shuffled = tf.data.Dataset.range(8).shuffle(8, reshuffle_each_iteration=usual)
-        made = tf.data.Dataset.zip((shuffled.take(4), tf.data.Dataset.range(4)))
-        assert dict(tfdata.dataset_ops(made))[shuffled] == ("TakeDataset", "ZipDataset")
-        assert tfdata.splits_anew(made) is anew
-        assert not tfdata.splits_anew(shuffled.repeat().take(8))
-    assert not tfdata.splits_anew(Sequence())
+NUMBERS = tf.data.Dataset.range(40)
+IMAGES = tf.data.Dataset.from_tensor_slices(np.zeros((4, 6, 6, 3), np.float32))
+TWO_CLASSES = [tf.data.Dataset.range(8).repeat(), tf.data.Dataset.range(8, 16).repeat()]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "mixes"),
-    [
-        (tf.data.Dataset.range(40).repeat().shuffle(40, seed=1), True),
-        (tf.data.Dataset.range(40).repeat().map(lambda x: x).shuffle(40, seed=1), True),
-        (tf.data.Dataset.range(40).shuffle(40, seed=1).repeat(), False),
-        (tf.data.Dataset.range(20).repeat(2).shuffle(40, seed=1).repeat(), False),
-    ],
-)
-def test_epochs_that_a_shuffle_mixes_are_seen_and_lack_samples(dataset: Any, mixes: bool) -> None:
-    first = [int(x) for x in dataset.take(40).as_numpy_iterator()]
-    assert (len(set(first)) < len(set(dataset.take(400).as_numpy_iterator()))) is mixes
-    assert tfdata.mixes_epochs(dataset) is mixes
-    of_classes = [tf.data.Dataset.range(8).repeat(), tf.data.Dataset.range(8, 16).repeat()]
-    assert not tfdata.mixes_epochs(tf.data.Dataset.sample_from_datasets(of_classes).shuffle(8))
-
-
-@pytest.mark.parametrize(
-    ("steps", "kept"),
-    [("bs", True), ("bms", True), ("sb", False), ("sbs", False), ("b", False), ("bsb", False), ("busb", False)],
-)
-def test_a_shuffle_of_whole_batches_is_seen_and_keeps_their_samples(steps: str, kept: bool) -> None:
-    data = tf.data.Dataset.range(16)
-    for step in steps:
-        data = {
-            "b": data.batch(2),
-            "m": data.map(lambda x: x),
-            "s": data.shuffle(16, seed=1),
-            "u": data.unbatch() if data.element_spec.shape.rank else data,
-        }[step]
-    assert tfdata.shuffles_batches(data) is kept
-    if kept:
-        assert all({*map(tuple, data.as_numpy_iterator())} == {(x, x + 1) for x in range(0, 16, 2)} for _ in range(2))
-
-
-def _flipped(x: Any) -> Any:
+def flipped(x: Any) -> Any:
     return tf.image.random_flip_left_right(x)
 
 
-@pytest.mark.parametrize(
-    ("change", "kinds"),
-    [
-        (lambda data: data.shuffle(4).cache().map(_flipped), ["lists", "order"]),
-        (lambda data: data.shuffle(4).map(tf.negative).batch(2).cache().prefetch(1), ["order"]),
-        (lambda data: data.shuffle(4).map(_flipped).snapshot("kept").batch(2), ["changes", "order"]),
-        (lambda data: data.shuffle(4).map(tf.negative).cache().shuffle(4), []),
-        (lambda data: data.shuffle(4, reshuffle_each_iteration=False).map(tf.negative).cache(), []),
-        (lambda data: data.map(_flipped).batch(2).cache().prefetch(1), ["changes"]),
-        (lambda data: data.map(tf.function(_flipped)).cache(), ["changes"]),
-        (lambda data: data.map(_flipped).repeat().batch(2).cache().prefetch(1), ["endless"]),
-        (lambda data: data.map(lambda x: x / 255).repeat(2).cache(), []),
-        (lambda data: data.batch(2).map(keras.layers.RandomFlip()).cache(), ["changes"]),
-        (lambda data: data.map(tf.negative).cache().map(_flipped), []),
-        (lambda data: data.map(keras.layers.Rescaling(2)).cache(), []),
-        (lambda data: data.map(lambda x: tf.image.stateless_random_flip_left_right(x, (1, 2))).cache(), []),
-    ],
-)
-def test_a_cache_of_lists_of_random_changes_or_of_an_order_is_seen(change: Any, kinds: list[str]) -> None:
-    assert list(tfdata.cached(change(tf.data.Dataset.from_tensor_slices(np.zeros((4, 6, 6, 3), np.float32))))) == kinds
-    assert not list(tfdata.cached(Sequence()))
+def parts(usual: bool | None) -> Any:
+    order = NUMBERS.shuffle(8, reshuffle_each_iteration=usual)
+    return tf.data.Dataset.zip((order.take(4), NUMBERS.take(4)))
 
 
-@pytest.mark.parametrize(
-    ("change", "lost"),
-    [
-        (lambda data: data.cache().take(6), True),
-        (lambda data: data.cache().batch(4).take(3).prefetch(1), True),
-        (lambda data: data.take(6).cache(), False),
-        (lambda data: data.cache().take(40), False),
-        (lambda data: data.cache().shuffle(40).take(6), False),  # the shuffle has read it to its end
-        (lambda data: data.cache().repeat().take(80), False),
-    ],
-)
-def test_a_cache_that_is_thrown_away_is_seen_and_makes_its_samples_again(change: Any, lost: bool) -> None:
-    made = list[int]()
-
-    def load(x: Any) -> Any:
-        made.append(int(x))
-        return x
-
-    data = tf.data.Dataset.range(40).map(lambda x: tf.numpy_function(load, [x], x.dtype))
-    changed = change(data)
-    for _ in range(2):
-        list(changed)
-    assert tfdata.loses_cache(changed) is lost
-    assert (len(made) > len(set(made))) is lost
+def zipped(first: Any, second: Any) -> Any:
+    return tf.data.Dataset.zip((first(NUMBERS), second(NUMBERS.map(lambda x: tf.cast(x, tf.float32))))).batch(2)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "apart"),
-    [
-        (lambda x: x.shuffle(9), lambda y: y.shuffle(9), True),
-        (lambda x: x.shuffle(9, seed=1), lambda y: y.shuffle(9, seed=2), True),
-        (lambda x: x.shuffle(9, seed=1), lambda y: y.shuffle(9, seed=1).batch(1), False),
-        (lambda x: x.shuffle(9), lambda y: y, False),
-        (lambda x: x.shuffle(9).map(lambda value: (value, value)), lambda y: y.shuffle(9), False),  # a pair already
-        (lambda x: x.shuffle(9), lambda y: y.map(lambda value: tf.cast(value, tf.int64)).shuffle(9), False),  # one kind
-    ],
-)
-def test_parts_that_are_zipped_and_were_shuffled_each_on_its_own_are_seen(first: Any, second: Any, apart: bool) -> None:
-    x = tf.data.Dataset.range(9)
-    y = x.map(lambda value: tf.cast(value, tf.float32))
-    zipped = tf.data.Dataset.zip((first(x), second(y))).batch(2)
-    assert tfdata.zips_apart(zipped) is apart
-    assert not tfdata.zips_apart(tf.data.Dataset.zip((x, y)).shuffle(9))
+def shuffled(data: Any, seed: int | None = None) -> Any:
+    return data.shuffle(40, seed=seed)
+
+
+SEEN: list[tuple[Callable[[Any], Any], Any, Any]] = [
+    (tfdata.mixes_epochs, shuffled(NUMBERS.repeat()), True),
+    (tfdata.mixes_epochs, shuffled(NUMBERS.repeat().map(lambda x: x)), True),
+    (tfdata.mixes_epochs, shuffled(NUMBERS).repeat(), False),
+    (tfdata.mixes_epochs, shuffled(NUMBERS.repeat(2)).repeat(), False),
+    (tfdata.mixes_epochs, shuffled(tf.data.Dataset.sample_from_datasets(TWO_CLASSES)), False),
+    (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2)), True),
+    (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2).map(lambda x: x)), True),
+    (tfdata.shuffles_batches, shuffled(NUMBERS).batch(2), False),
+    (tfdata.shuffles_batches, shuffled(shuffled(NUMBERS).batch(2)), False),
+    (tfdata.shuffles_batches, NUMBERS.batch(2), False),
+    (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2)).batch(2), False),
+    (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2).unbatch()).batch(2), False),
+    (tfdata.cached, shuffled(IMAGES).cache().map(flipped), ["lists", "order"]),
+    (tfdata.cached, shuffled(IMAGES).map(tf.negative).batch(2).cache().prefetch(1), ["order"]),
+    (tfdata.cached, shuffled(IMAGES).map(flipped).snapshot("kept").batch(2), ["changes", "order"]),
+    (tfdata.cached, shuffled(shuffled(IMAGES).map(tf.negative).cache()), []),
+    (tfdata.cached, IMAGES.shuffle(4, reshuffle_each_iteration=False).map(tf.negative).cache(), []),
+    (tfdata.cached, IMAGES.map(flipped).batch(2).cache().prefetch(1), ["changes"]),
+    (tfdata.cached, IMAGES.map(tf.function(flipped)).cache(), ["changes"]),
+    (tfdata.cached, IMAGES.map(flipped).repeat().batch(2).cache().prefetch(1), ["endless"]),
+    (tfdata.cached, IMAGES.map(lambda x: x / 255).repeat(2).cache(), []),
+    (tfdata.cached, IMAGES.batch(2).map(keras.layers.RandomFlip()).cache(), ["changes"]),
+    (tfdata.cached, IMAGES.map(tf.negative).cache().map(flipped), []),
+    (tfdata.cached, IMAGES.map(keras.layers.Rescaling(2)).cache(), []),
+    (tfdata.cached, IMAGES.map(lambda x: tf.image.stateless_random_flip_left_right(x, (1, 2))).cache(), []),
+    (tfdata.cached, Sequence(), []),
+    (tfdata.loses_cache, NUMBERS.cache().take(6), True),
+    (tfdata.loses_cache, NUMBERS.cache().batch(4).take(3).prefetch(1), True),
+    (tfdata.loses_cache, NUMBERS.take(6).cache(), False),
+    (tfdata.loses_cache, NUMBERS.cache().take(40), False),
+    (tfdata.loses_cache, shuffled(NUMBERS.cache()).take(6), False),  # the shuffle has read it to its end
+    (tfdata.loses_cache, NUMBERS.cache().repeat().take(80), False),
+    *((tfdata.splits_anew, parts(usual), anew) for usual, anew in ((True, True), (None, True), (False, False))),
+    (tfdata.splits_anew, shuffled(NUMBERS).repeat().take(8), False),
+    (tfdata.splits_anew, Sequence(), False),
+    (tfdata.zips_apart, zipped(shuffled, shuffled), True),
+    (tfdata.zips_apart, zipped(lambda x: shuffled(x, 1), lambda y: shuffled(y, 2)), True),
+    (tfdata.zips_apart, zipped(lambda x: shuffled(x, 1), lambda y: shuffled(y, 1).batch(1)), False),
+    (tfdata.zips_apart, zipped(shuffled, lambda y: y), False),
+    (
+        tfdata.zips_apart,
+        zipped(lambda x: shuffled(x).map(lambda value: (value, value)), shuffled),
+        False,
+    ),  # a pair already
+    (tfdata.zips_apart, zipped(shuffled, lambda y: shuffled(y.map(lambda x: tf.cast(x, tf.int64)))), False),  # one kind
+    (tfdata.zips_apart, shuffled(tf.data.Dataset.zip((NUMBERS, NUMBERS))), False),
+]
+
+
+@pytest.mark.parametrize(("seen", "dataset", "wanted"), SEEN, ids=range(len(SEEN)))
+def test_shuffles_caches_and_zips_that_spoil_what_they_give_are_seen(seen: Any, dataset: Any, wanted: Any) -> None:
+    assert (list(seen(dataset)) if isinstance(wanted, list) else seen(dataset)) == wanted

@@ -11,12 +11,9 @@ import ctypes
 import dataclasses
 import functools
 import gc
-import importlib
-import inspect
 import math
 import os
 import pickle
-import pkgutil
 import random
 import textwrap
 import tracemalloc
@@ -32,7 +29,6 @@ import pytest
 import autopipe as ap
 from autopipe import native
 from autopipe.errors import BadSampleError, DataError
-from autopipe.workload import data
 from autopipe.workload.data import records as example
 from autopipe.workload.data import source as asked
 from autopipe.workload.data.records import frame, serialise
@@ -57,19 +53,12 @@ def mask(number: int) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A source, and what it has to give.
+    """A source, and what it has to give."""
 
-    Attributes:
-        make: writes some samples into a folder and opens them.
-        sample: what the sample of a number is: (x,), (x, y) or (x, y, sample_weight).
-        file: a file with samples in it; None where they are in no file.
-        cut: what becomes of that file so that the first sample is bad; None where no sample alone can be.
-    """
-
-    make: Callable[[Path, int], Source]
-    sample: Callable[[int], Parts]
-    file: str | None
-    cut: Callable[[Path], object] | None = Path.unlink
+    make: Callable[[Path, int], Source]  # writes so many samples into a folder and opens them
+    sample: Callable[[int], Parts]  # what the sample of a number is: (x,), (x, y) or (x, y, sample_weight)
+    file: str | None  # one with samples in it; None where they are in no file
+    cut: Callable[[Path], object] | None = Path.unlink  # what makes the first sample bad; None where none alone can be
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -191,31 +180,38 @@ def spoil(file: Path) -> None:
     file.write_bytes(content)
 
 
+def _vector(*numbers: float) -> Any:
+    return np.array(numbers, np.float32)
+
+
+def _house(number: int) -> Parts:
+    x = {"image": image(number), "features": _vector(number, 0.5)}
+    return x, np.array([number % 2, 7 * number]), np.float32(number / 4)
+
+
+def _gapped(root: Path, count: int) -> Source:
+    return ap.Arrays(*(part[::2] for part in rows(2 * count)))
+
+
+_two_labels, _no_label = table("a,b", lambda n: f"{n},0.5", label=["a", "b"]), table("label", str, label=None)
+_houses = table(
+    "rooms,age,kind,day,trust", lambda n: f"{n},0.5,{'ab'[n % 2]},{7 * n},{n / 4}", label=["kind", "day"],
+    features=["rooms", "age"], sample_weight="trust",
+)  # fmt: skip
+_masked = functools.partial(records, mask_key="mask")
 CASES = {
     "ImageFolder": Case(folder, foldered, "a/000000.jpg"),
     "ImageFolder with labels": Case(flat, lambda number: (image(number), number % 5), "000000.jpg"),
-    "ImageFolder of validation": Case(
-        half, lambda number: (image(2 * number), np.array([0, 1], np.float32)), "1/000000.jpg"
-    ),
+    "ImageFolder of validation": Case(half, lambda number: (image(2 * number), _vector(0, 1)), "1/000000.jpg"),
     "ImagePairs": Case(pairs, lambda number: (image(number), mask(number)), "masks/000000.png"),
     "Table": Case(table("label", lambda n: 7 * n), lambda number: (image(number), 7 * number), "000000.jpg"),
-    "Table of two labels": Case(
-        table("a,b", lambda n: f"{n},0.5", label=["a", "b"]),
-        lambda number: (image(number), np.array([number, 0.5], np.float32)),
-        "000000.jpg",
-    ),
-    "Table without labels": Case(table("label", str, label=None), lambda number: (image(number),), "000000.jpg"),
+    "Table of two labels": Case(_two_labels, lambda number: (image(number), _vector(number, 0.5)), "000000.jpg"),
+    "Table of several parts": Case(_houses, _house, "000000.jpg"),
+    "Table without labels": Case(_no_label, lambda number: (image(number),), "000000.jpg"),
     "TFRecords": Case(records, lambda number: (image(number), number), "0.tfrecord", spoil),
-    "TFRecords with masks": Case(
-        functools.partial(records, mask_key="mask"), lambda number: (image(number), mask(number)), "0.tfrecord", spoil
-    ),
+    "TFRecords with masks": Case(_masked, lambda number: (image(number), mask(number)), "0.tfrecord", spoil),
     "Arrays": Case(lambda root, count: ap.Arrays(*rows(count)), row, None, None),
-    "Arrays with gaps": Case(
-        lambda root, count: ap.Arrays(*(part[::2] for part in rows(2 * count))),
-        lambda number: tuple(part[2 * number] for part in rows(2 * COUNT)),
-        None,
-        None,
-    ),
+    "Arrays with gaps": Case(_gapped, lambda number: tuple(part[2 * number] for part in rows(2 * COUNT)), None, None),
     "Arrays in files": Case(mapped, row, "x.npy", None),
     **{
         f"Arrays of {each} in files": Case(
@@ -249,15 +245,8 @@ def assert_same(wanted: Parts, found: object) -> None:
 
 
 def test_every_source_of_the_core_is_here() -> None:
-    modules = [importlib.import_module(f"{data.__name__}.{each.name}") for each in pkgutil.iter_modules(data.__path__)]
-    found = {
-        name
-        for module in modules
-        for name, each in vars(module).items()
-        if inspect.isclass(each) and each.__module__ == module.__name__ and not name.startswith("_")
-        if issubclass(each, Source) and hasattr(each, "name")  # which a list of paths has not
-        if not issubclass(each, asked.Around)  # nor is it a user's source
-    }
+    public = [getattr(ap, name) for name in ap.__all__]
+    found = {each.__name__ for each in public if isinstance(each, type) and issubclass(each, Source)}
     assert found == {name.split()[0] for name in CASES}
 
 
@@ -382,26 +371,17 @@ def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: P
     body = [*plain.reading, f"return {packed(spec)}"]
     lines = [*plain.constants, plain.functions, f"def load({', '.join(plain.arguments)}):"]
     lines += [textwrap.indent("\n".join(body), "    "), plain.opened]
-    scope: dict[str, Any] = {
-        "np": np,
-        "csv": csv,
-        "os": os,
-        "Path": Path,
-        "self": types.SimpleNamespace(),
-        **plain.given,
-    }
+    scope: dict[str, Any] = {"np": np, "csv": csv, "os": os, "Path": Path, "self": types.SimpleNamespace()}
+    scope |= plain.given
     if isinstance(made, ap.TFRecords):
         scope["tf"] = types.SimpleNamespace(train=types.SimpleNamespace(Example=example._example_class()))
     exec("\n".join(lines), scope)
     assert eval(plain.count, scope) == COUNT
     for number in range(COUNT):
-        found = eval(f"load({plain.taken})", {**scope, "index": number})
-        assert_same(case.sample(number), found)
+        assert_same(case.sample(number), eval(f"load({plain.taken})", {**scope, "index": number}))
 
 
-def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_are_read(
-    case: Case, tmp_path: Path
-) -> None:
+def test_a_bad_sample_is_an_error_that_names_the_file_and_the_others_are_read(case: Case, tmp_path: Path) -> None:
     made = case.make(tmp_path, COUNT)
     if case.file is None or case.cut is None:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
@@ -23,7 +21,6 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import StoredSource, open_set, verify
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan, normalise
-from autopipe.workload.program import programs
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.fakes import damage
 from tests.fakes.sources import Made
@@ -31,27 +28,20 @@ from tests.fakes.sources import Made
 COUNT = 70
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype(np.uint8)), None)
-DEPTHS = {  # ops of the deterministic prefix
-    "photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2, "mixed": 3, "deep": 2,
-}  # fmt: skip
+DEPTHS = {"photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2, "mixed": 3, "deep": 2}  # fixed ops first
 
 
-class Parts:
+def parts_of(folder: Path) -> Made:
     """A user's source for a model of three inputs and two targets, with a weight for each sample."""
+    photos, pairs = ap.ImageFolder(folder / "photos"), ap.ImagePairs(folder / "images", folder / "masks")
 
-    def __init__(self, folder: Path) -> None:
-        self._photos = ap.ImageFolder(folder / "photos")
-        self._pairs = ap.ImagePairs(folder / "images", folder / "masks")
-
-    def __len__(self) -> int:
-        return len(self._photos)
-
-    def read(self, index: int) -> Any:
-        photo, label = self._photos.read(index)
-        image, mask = self._pairs.read(index)
+    def made(index: int) -> Any:
+        (photo, label), (image, mask) = photos.read(index), pairs.read(index)
         numbers = np.array([index, -index, 0.5], np.float32)
         x = {"numbers": numbers, "photo": photo, "image": image, "age": np.float64(index / 7)}
         return x, {"label": label, "mask": mask}, np.float32(index / COUNT)
+
+    return Made(COUNT, made)
 
 
 def write_image(path: Path, number: int, size: tuple[int, int], deepest: int = 255) -> None:
@@ -75,24 +65,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def workload(case: str, folder: Path) -> ap.Workload:
     photos = ap.ImageFolder(folder / "photos")
-    ops = [ap.Decode(), ap.Resize(16, 16), ap.RandomFlip()]
-    made = ap.Workload(data=photos, ops=ops, batch_size=8)
-    match case:
-        case "pairs":
-            data: Any = ap.ImagePairs(folder / "images", folder / "masks")
-            return dataclasses.replace(made, data=data, ops=(ap.Decode(), ap.RandomCrop(16, 16)))
-        case "unlabelled":  # encoded images alone
-            return dataclasses.replace(made, data=Made(COUNT, lambda index: photos.read(index)[0]))
-        case "one_bad":
-            return dataclasses.replace(made, on_bad_sample="skip")
-        case "mixed":  # a label that is a vector
-            return dataclasses.replace(made, ops=(*ops[:2], ap.OneHot(3), ops[2], ap.MixUp()))
-        case "parts":
-            return dataclasses.replace(made, data=Parts(folder))
-        case "deep":
-            op = ap.Decode(dtype="uint16")
-            return dataclasses.replace(made, data=ap.ImageFolder(folder / "deep"), ops=(op, *ops[1:]))
-    return made
+    decode, resize, flip = ap.Decode(), ap.Resize(16, 16), ap.RandomFlip()
+    changes: dict[str, Any] = {
+        "pairs": {"data": ap.ImagePairs(folder / "images", folder / "masks"), "ops": (decode, ap.RandomCrop(16, 16))},
+        "unlabelled": {"data": Made(COUNT, lambda index: photos.read(index)[0])},  # encoded images alone
+        "one_bad": {"on_bad_sample": "skip"},
+        "mixed": {"ops": (decode, resize, ap.OneHot(3), flip, ap.MixUp())},  # a label that is a vector
+        "parts": {"data": parts_of(folder)},
+        "deep": {"data": ap.ImageFolder(folder / "deep"), "ops": (ap.Decode(dtype="uint16"), resize, flip)},
+    }
+    return ap.Workload(**{"data": photos, "ops": (decode, resize, flip), "batch_size": 8, **changes.get(case, {})})
 
 
 @dataclasses.dataclass
@@ -154,28 +136,17 @@ def assert_same(kept: Any, made: Any) -> None:
     assert getattr(kept, "dtype", None) == getattr(made, "dtype", None)
 
 
-def test_samples_come_back_in_any_order(case: Case) -> None:
+def test_samples_come_back_in_any_order_and_bad_ones_are_met_again_also_from_a_pickle(case: Case) -> None:
     assert len(case.stored) == COUNT
     for index in reversed(good(case)):
         for kept, made in zip(read(case, index), case.conversion.sample(index), strict=True):
             assert_same(kept, made)
-
-
-@pytest.mark.slow
-def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage.read_in_pieces(monkeypatch)
-    test_samples_come_back_in_any_order(case)
-
-
-def test_bad_samples_are_met_again(case: Case) -> None:
+            assert not (isinstance(kept, np.ndarray) and kept.flags.writeable)
     bad = set(range(COUNT)) - set(good(case))
     assert bad == ({13} if isinstance(case.workload.data, _Broken) else set())
     for index in bad:
         with pytest.raises(BadSampleError, match="sample 13 is gone"):
             case.stored.read(index)
-
-
-def test_a_pickled_set_reads_the_same_and_holds_no_content(case: Case) -> None:
     case.stored.read(0)
     pickled = pickle.dumps(case.stored)
     assert len(pickled) < 200 * COUNT
@@ -183,34 +154,10 @@ def test_a_pickled_set_reads_the_same_and_holds_no_content(case: Case) -> None:
         assert_same(kept, made)
 
 
-def test_many_threads_read_at_once(case: Case) -> None:
-    indices = good(case) * 4
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda index: read(case, index), indices))
-    for index, sample in zip(indices, found, strict=True):
-        assert_same(sample[0], case.conversion.sample(index)[0])
-
-
-@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
-def test_whole_batches_hold_what_is_read_one_by_one_and_bad_samples_are_left(case: Case) -> None:
-    spec = case.plan.cut(case.conversion.cut)
-    if not spec.is_fixed:
-        return
-    bad, indices = [*case.stored.record.bad], np.random.default_rng(0).permutation(good(case))
-    batch = spec.empty(len(indices) + len(bad))
-    columns = case.stored.spans(np.array([*indices, *bad]))
-    spans = [column[0] if isinstance(column, tuple) else None for column in columns]
-    left = programs(spec, []).fill(spans, np.empty((len(batch[0]), 0)), batch) != 0
-    assert np.flatnonzero(left).tolist() == [*range(len(indices), len(left))]
-    for row, index in enumerate(indices.tolist()):
-        for part, column, one in zip(batch, columns, read(case, index), strict=True):
-            found = part[row] if isinstance(column, tuple) else None if column is None else column[row]
-            np.testing.assert_array_equal(found, one)
-
-
-def test_arrays_cannot_be_written_to(case: Case) -> None:
-    for part in read(case, 0):
-        assert not (isinstance(part, np.ndarray) and part.flags.writeable)
+@pytest.mark.slow
+def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage.read_in_pieces(monkeypatch)
+    test_samples_come_back_in_any_order_and_bad_ones_are_met_again_also_from_a_pickle(case)
 
 
 def test_batches_are_those_of_the_files(case: Case) -> None:
@@ -225,37 +172,24 @@ def test_batches_are_those_of_the_files(case: Case) -> None:
             np.testing.assert_array_equal(expected, actual)
 
 
-def test_the_source_says_what_it_holds(case: Case) -> None:
+def test_the_source_says_what_it_holds_and_in_which_files(case: Case) -> None:
     kinds = [None if field is None else field.kind for field in case.conversion.spec.columns]
     if (structure := case.conversion.spec.structure) is not None:
         assert (case.stored.x_kind, case.stored.y_kind) == structure.packed(kinds)[:2]
     else:
         assert [case.stored.x_kind, case.stored.y_kind] == kinds
     assert str(case.stored.folder) in case.stored.name(3)
-
-
-def test_files_are_those_of_the_shards(case: Case) -> None:
     assert case.stored.folder.path is not None
-    whole = {
-        str(path)
-        for path in case.stored.folder.path.iterdir()
-        if not path.name.endswith(".json") and path.name[0] != "."
-    }
+    inside = case.stored.folder.path.iterdir()
+    whole = {str(path) for path in inside if not path.name.endswith(".json") and path.name[0] != "."}
     assert set(case.stored.files()) == whole
     assert set(case.stored.files([0])) < whole
     assert case.stored.mean_bytes() == sum(Path(path).stat().st_size for path in whole) / COUNT
 
 
-def test_the_size_is_estimated_within_a_tenth(case: Case) -> None:
+def test_the_set_is_verified_and_as_large_as_estimated_and_equal_to_another(case: Case, tmp_path: Path) -> None:
+    assert verify(case.stored, case.conversion, at_most=20) == 20
     storage = STORAGES[case.stored.record.storage]
     assert estimate_bytes(case.conversion, storage) == pytest.approx(case.stored.record.bytes, rel=0.15)
-
-
-def test_the_set_is_verified(case: Case) -> None:
-    assert verify(case.stored, case.conversion, at_most=20) == 20
-
-
-def test_two_conversions_give_equal_files(case: Case, tmp_path: Path) -> None:
-    storage = STORAGES[case.stored.record.storage]
     again = convert(case.conversion, storage, tmp_path / "again", workers=1)
     assert again.record == case.stored.record

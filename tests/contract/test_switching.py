@@ -25,7 +25,7 @@ from autopipe.pipeline.loader import Shared
 from autopipe.pipeline.storage.layout import StoredSource
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.workload.op import NUMPY
-from tests.contract.test_loaders import BATCH, SMALL, digest, small_arrays
+from tests.contract.test_loaders import BATCH, digest
 from tests.fakes.sources import Made
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
@@ -44,9 +44,8 @@ EPOCHS = 3
 
 def workload(photos: Path, **changes: Any) -> ap.Workload:
     ops = [ap.Decode(), ap.CenterCrop(36, 40), ap.RandomCrop(30, 36), ap.RandomFlip(), ap.Rescale(1 / 255)]
-    return ap.Workload(
-        **{"data": ap.Table(photos / "labels.csv"), "ops": ops, "batch_size": BATCH, "seed": 7, **changes}
-    )
+    settings = {"data": ap.Table(photos / "labels.csv"), "ops": ops, "batch_size": BATCH, "seed": 7, **changes}
+    return ap.Workload(**settings)
 
 
 def read(loader: ap.Loader, between: Callable[[int], None] = lambda number: None) -> list[str]:
@@ -118,58 +117,30 @@ def test_a_loader_takes_over_in_mid_epoch_and_hands_back(
         assert turns[:3] == [one, other, one]
 
 
-@pytest.mark.slow
-def test_small_samples_in_groups_are_handed_over_at_any_batch(tmp_path: Path) -> None:
-    data = small_arrays(tmp_path, floating=False)
-    small = ap.Workload(data=data, ops=SMALL["ops"], batch_size=1, seed=7)
-    configs = [CONFIGS["threads"], CONFIGS["threads, cached"], CONFIGS["processes"], CONFIGS["tfdata"]]
-    with ap.build_loader(small, configs[0]) as fixed:
-        wanted = read(fixed)
-    opened = assembly.opener(small)
-    with SwitchingLoader(opened(configs[0])) as loader:
-        turns = itertools.cycle(configs[1:] + configs[:1])
-
-        def between(number: int) -> None:
-            if number % 6 == 4:
-                loader.switch(opened(next(turns)))
-
-        assert read(loader, between) == wanted
-
-
-def test_a_cache_is_handed_over_with_what_it_holds() -> None:
+@pytest.mark.parametrize("is_converted", [False, True])
+def test_loaders_share_a_cache_with_what_it_holds_also_of_a_converted_set(
+    is_converted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = []
 
-    def made(index: int) -> Any:
-        reads.append(index)
-        return np.full((6, 5, 3), index, np.uint8)
-
-    opened = assembly.opener(ap.Workload(data=Made(12, made), ops=[ap.Resize(4, 4), ap.RandomFlip()], batch_size=BATCH))
-    with SwitchingLoader(opened(CONFIGS["threads, cached"])) as loader:
-        list(loader.batches(0, last=True))
-        loader.switch(opened(CONFIGS["tfdata, cached, ahead"]))
-        reads.clear()
-        assert [len(x) for epoch in (1, 2) for x, _ in loader.batches(epoch)] == [BATCH] * 6
-    assert reads == []
-
-
-def test_loaders_of_a_converted_set_share_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, ops = Made(12, lambda index: np.full((6, 5, 3), index, np.uint8)), [ap.Resize(4, 4), ap.RandomFlip()]
-    converted = ap.Workload(data=data, ops=ops, batch_size=BATCH, converted=str(tmp_path / "set"))
-    converting.job(converted, "array", tmp_path / "set").run()
-    reads, read = list[int](), StoredSource.read
-
-    def counted(source: StoredSource, index: int) -> Any:
+    def counted(source: Made, index: int, read: Any = Made.read if not is_converted else StoredSource.read) -> Any:
         reads.append(index)
         return read(source, index)
 
-    monkeypatch.setattr(StoredSource, "read", counted)
-    opened = assembly.opener(converted)
-    kept = [ap.PipelineConfig(loader=each, keep="array+memory") for each in (ap.Threads(workers=1), ap.TfData())]
-    with opened(kept[0]) as one, opened(kept[1]) as other:
-        list(one.batches(0, last=True))
+    data, ops = Made(12, lambda index: np.full((6, 5, 3), index, np.uint8)), [ap.Resize(4, 4), ap.RandomFlip()]
+    shared = ap.Workload(data=data, ops=ops, batch_size=BATCH, converted=str(tmp_path / "set"))
+    if is_converted:
+        converting.job(shared, "array", tmp_path / "set").run()
+    monkeypatch.setattr(StoredSource if is_converted else Made, "read", counted)
+    keep: Any = "array+memory" if is_converted else "memory"
+    opened = assembly.opener(shared)
+    kept = [ap.PipelineConfig(loader=each, keep=keep) for each in (ap.Threads(workers=1), ap.TfData(read_ahead=8))]
+    with SwitchingLoader(opened(kept[0])) as loader:
+        list(loader.batches(0, last=True))
         assert set(reads) == set(range(12))
+        loader.switch(opened(kept[1]))
         reads.clear()
-        assert [len(x) for x, _ in other.batches(1, last=True)] == [BATCH] * 3
+        assert [len(x) for epoch in (1, 2) for x, _ in loader.batches(epoch)] == [BATCH] * 6
     assert reads == []
 
 
@@ -198,12 +169,8 @@ def test_a_state_in_mid_epoch_is_resumed_after_switches(photos: Path, expected: 
         loader.switch(opened(CONFIGS[name]))
         next(epoch)
         state = loader.state_dict()
-    with (
-        SwitchingLoader(opened(CONFIGS[name])) as loader,
-        ap.build_loader(workload(photos), CONFIGS["threads"]) as plain,
-    ):
-        loader.load_state_dict(state)
-        found = [np.array(x) for x, _ in loader.epoch(1)]
-        wanted = [np.array(x) for x, _ in plain.batches(1, 3)]
     assert state["batch"] == 3
-    assert [each.tobytes() for each in found] == [each.tobytes() for each in wanted]
+    with SwitchingLoader(opened(CONFIGS[name])) as loader, opened(CONFIGS["threads"]) as plain:
+        loader.load_state_dict(state)
+        found = [x.tobytes() for x, _ in loader.epoch(1)]
+        assert found == [x.tobytes() for x, _ in plain.batches(1, 3)]

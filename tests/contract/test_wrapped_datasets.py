@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
 import types
@@ -16,8 +15,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from keras.src.trainers.data_adapters import py_dataset_adapter
 
 import autopipe as ap
@@ -35,12 +32,8 @@ def by_keras(workers: int, *, use_multiprocessing: bool = False) -> LoaderConfig
     return Wrapped.model_validate(knobs)
 
 
-OURS: dict[str, LoaderConfig] = {
-    "threads-1": ap.Threads(workers=1, queue_size=2),
-    "threads-3": ap.Threads(workers=3, queue_size=2),
-    "processes-1": ap.Processes(workers=1, queue_size=2),
-    "processes-3": ap.Processes(workers=3, queue_size=2),
-}
+OURS: dict[str, LoaderConfig] = {f"threads-{n}": ap.Threads(workers=n, queue_size=2) for n in (1, 3)}
+OURS |= {f"processes-{n}": ap.Processes(workers=n, queue_size=2) for n in (1, 3)}
 LOADERS = {
     **OURS,
     "Keras": by_keras(1),
@@ -79,16 +72,6 @@ class Numbered(keras.utils.PyDataset):
         self.ended += 1
 
 
-class Plain:
-    """The same by a class of no framework, without a hook."""
-
-    def __len__(self) -> int:
-        return 7
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return Numbered()[index]
-
-
 class Endless(keras.utils.PyDataset):
     """Has a batch for every number, and no length."""
 
@@ -111,13 +94,16 @@ def read(loader: ap.Loader, epoch: int, start: int = 0, most: int | None = None)
     found = []
     batches = loader.batches(epoch, start)
     for x, y in batches:
-        assert len(set(x.ravel())) == len(set(y)) == 1
-        assert (x.dtype, y.dtype) == (np.float32, np.int64)
+        assert (len(set(x.ravel())), len(set(y)), x.dtype, y.dtype) == (1, 1, np.float32, np.int64)
         found.append((int(x[0, 0]), int(y[0]), len(x)))
         if len(found) == most:
             break
     batches.close()  # type: ignore[attr-defined]  # it is a generator
     return found
+
+
+def indices(loader: ap.Loader, epoch: int, start: int = 0) -> list[int]:
+    return [index for index, *_ in read(loader, epoch, start)]
 
 
 def epoch_of(ended: int, start: int = 0) -> list[tuple[int, int, int]]:
@@ -137,13 +123,10 @@ def test_batches_come_by_index_and_an_ended_epoch_is_seen_by_all_workers(loader:
 @of_all
 def test_the_numbers_of_a_dataset_without_a_length_go_on_from_epoch_to_epoch(loader: LoaderConfig) -> None:
     with opened(wrapped(Endless(), steps=3, shuffle=True), loader) as made:
-        assert [[index for index, *_ in read(made, epoch)] for epoch in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-
-
-@of_ours
-def test_a_dataset_without_a_length_resumes_where_it_was(loader: LoaderConfig) -> None:
-    with opened(wrapped(Endless(), steps=3), loader) as made:
-        assert [index for index, *_ in read(made, 2, start=1)] == [7, 8]
+        assert [indices(made, epoch) for epoch in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    if loader in OURS.values():
+        with opened(wrapped(Endless(), steps=3), loader) as made:  # resumes where it was
+            assert indices(made, 2, start=1) == [7, 8]
 
 
 @of_ours
@@ -151,40 +134,25 @@ def test_each_epoch_has_an_order_of_its_own_that_the_seed_fixes(loader: LoaderCo
     orders = []
     for seed in (1, 1, 2):
         with opened(wrapped(Numbered(), shuffle=True, seed=seed), loader) as made:
-            orders.append([[index for index, *_ in read(made, epoch)] for epoch in range(3)])
+            orders.append([indices(made, epoch) for epoch in range(3)])
     assert all(sorted(order) == list(range(7)) for order in orders[0])
     assert orders[0] == orders[1]
     assert len({tuple(order) for order in (*orders[0], *orders[2])}) == 6
 
 
-@pytest.mark.parametrize("loader", ["Keras", pytest.param("Keras-processes", marks=pytest.mark.slow)])
-def test_keras_shuffles_each_epoch_anew_as_fit_does(loader: str) -> None:
-    with opened(wrapped(Numbered(20), shuffle=True), LOADERS[loader]) as made:
-        orders = [[index for index, *_ in read(made, epoch)] for epoch in range(3)]
-    assert [sorted(order) for order in orders] == [list(range(20))] * 3
-    assert len(set(map(tuple, orders))) == 3
-    if loader == "Keras-processes" and frameworks.draws_by_epoch():
-        for epoch, order in enumerate(orders):
-            random.Random(epoch).shuffle(expected := list(range(20)))
-            assert order == expected
-
-
-@pytest.mark.parametrize(
-    ("loader", "dataset"), [(OURS["threads-3"], Plain), (OURS["processes-3"], Numbered)], ids=["threads", "processes"]
-)
-def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(loader: LoaderConfig, dataset: Any) -> None:
-    workload = wrapped(dataset(), shuffle=True)
+@of_ours
+def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(loader: LoaderConfig) -> None:
+    workload = wrapped(Numbered(), shuffle=True)
     with opened(workload, loader) as made:
-        whole = [[index for index, *_ in read(made, epoch)] for epoch in range(3)]
+        whole = [indices(made, epoch) for epoch in range(3)]
     with opened(workload, loader) as made:
         epoch = made.epoch(1)
         assert [int(next(epoch)[0][0, 0]) for _ in range(3)] == whole[1][:3]
         state = made.state_dict()
         epoch.close()  # type: ignore[attr-defined]  # it is a generator
-    with opened(wrapped(dataset(), shuffle=True), loader) as made:
+    with opened(wrapped(Numbered(), shuffle=True), loader) as made:
         made.load_state_dict(state)
-        assert [int(x[0, 0]) for x, _ in made.epoch(1)] == whole[1][3:]
-        assert [int(x[0, 0]) for x, _ in made.epoch(2)] == whole[2]
+        assert [[int(x[0, 0]) for x, _ in made.epoch(epoch)] for epoch in (1, 2)] == [whole[1][3:], whole[2]]
 
 
 @of_all
@@ -200,13 +168,6 @@ def test_an_epoch_left_in_the_middle_disturbs_no_other(loader: LoaderConfig) -> 
 
 
 @of_ours
-def test_two_loaders_that_are_read_in_turns_do_not_disturb_each_other(loader: LoaderConfig) -> None:
-    with opened(wrapped(Numbered(5)), loader) as one, opened(wrapped(Numbered(5)), loader) as other:
-        for first, second in zip(one.batches(0), other.batches(0), strict=True):
-            np.testing.assert_array_equal(first[0], second[0])
-
-
-@of_ours
 def test_a_dataset_that_has_changed_without_a_hook_is_sent_again(loader: LoaderConfig) -> None:
     class Levels(keras.utils.PyDataset):
         count, last, ended = 7, 3, 0
@@ -218,62 +179,27 @@ def test_a_dataset_that_has_changed_without_a_hook_is_sent_again(loader: LoaderC
         if isinstance(loader, ap.Processes):  # threads may have made some of the next epoch
             dataset.ended = 5
             assert read(made, 1) == epoch_of(5)
-        assert [index for index, *_ in read(made, 2)] == list(range(7))
+        assert indices(made, 2) == list(range(7))
 
 
-@of_all
-def test_batches_may_differ_where_the_dataset_says_so(loader: LoaderConfig) -> None:
-    class Varied(Numbered):
-        def __getitem__(self, index: int) -> tuple[Any, Any]:
-            x, y = super().__getitem__(index)
-            rows = 2 if index == 3 else len(x)
-            return np.repeat(x[:rows, :, None], 1 + index % 3, axis=2), y[:rows]
-
-    with opened(wrapped(Varied()), loader) as made:
-        for epoch in range(2):
-            shapes = [(x.shape, y.shape) for x, y in made.batches(epoch)]
-            rows = [4, 4, 4, 2, 4, 4, 3]
-            assert shapes == [((row, 2, 1 + index % 3), (row,)) for index, row in enumerate(rows)]
-
-
-class Parts(Numbered):
-    """Dictionaries, and weights of samples."""
+class Varied(Numbered):
+    """Batches of other shapes, and dictionaries, and weights of samples."""
 
     def __getitem__(self, index: int) -> Any:
         x, y = super().__getitem__(index)
-        return {"a": x, "b": x + 1}, y, np.ones(len(x))
+        rows = 2 if index == 3 else len(x)
+        return {"a": x[:rows], "b": np.repeat(x[:rows, :, None], 1 + index % 3, axis=2)}, y[:rows], np.ones(rows)
 
 
 @of_all
-def test_batches_of_several_parts_keep_their_structure(loader: LoaderConfig) -> None:
-    with opened(wrapped(Parts()), loader) as made:
-        x, y, weight = next(made.epoch(0))
-    np.testing.assert_array_equal(x["b"], x["a"] + 1)
-    assert (y.shape, weight.dtype) == ((4,), np.float64)
-
-
-class Drawn(Numbered):
-    """Random numbers of all kinds that people draw."""
-
-    def __init__(self, **knobs: Any) -> None:
-        super().__init__(**knobs)
-        self.random, self.held = np.random.default_rng(0), {"state": np.random.RandomState(0)}
-
-    def __getitem__(self, index: int) -> Any:
-        import random
-
-        drawn = [self.random.random(), self.held["state"].rand(), np.random.rand(), random.random()]
-        return np.array([drawn] * 4, np.float64), np.full(4, index)
-
-
-def test_processes_draw_other_numbers_for_each_batch_whichever_worker_makes_it() -> None:
-    found = []
-    for workers in (1, 3):
-        with opened(wrapped(Drawn()), ap.Processes(workers=workers)) as made:
-            found.append([[x[0].tolist() for x, _ in made.batches(epoch)] for epoch in range(2)])
-    assert found[0] == found[1]
-    drawn = np.array(found[0]).reshape(-1, 4)
-    assert [len(set(column)) for column in drawn.T] == [14] * 4
+def test_batches_may_differ_where_the_dataset_says_so_and_keep_their_structure(loader: LoaderConfig) -> None:
+    with opened(wrapped(Varied()), loader) as made:
+        for epoch in range(2):
+            for index, (x, y, weight) in enumerate(made.epoch(epoch)):
+                rows = (4, 4, 4, 2, 4, 4, 3)[index]
+                assert [each.shape for each in (x["a"], x["b"], y)] == [(rows, 2), (rows, 2, 1 + index % 3), (rows,)]
+                np.testing.assert_array_equal(x["b"][..., 0], x["a"])
+                assert weight.dtype == np.float64
 
 
 class Torch(types.ModuleType):
@@ -289,56 +215,33 @@ class Torch(types.ModuleType):
         return self.state / 2**64
 
 
-class DrawnByTorch(Numbered):
-    """Draws from torch's global generator, where torch is imported as the dataset arrives."""
+class Drawn(Numbered):
+    """Random numbers of all kinds that people draw; torch is imported as the dataset arrives."""
+
+    def __init__(self, **knobs: Any) -> None:
+        super().__init__(**knobs)
+        self.random, self.held = np.random.default_rng(0), {"state": np.random.RandomState(0)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         sys.modules.setdefault("torch", Torch("torch"))
         self.__dict__.update(state)
 
     def __getitem__(self, index: int) -> Any:
-        return np.full((4, 1), sys.modules["torch"].rand()), np.full(4, index)
+        import random
+
+        drawn = [self.random.random(), self.held["state"].rand(), np.random.rand(), random.random()]
+        return np.array([[*drawn, sys.modules["torch"].rand()]] * 4, np.float64), np.full(4, index)
 
 
-def test_processes_draw_other_numbers_of_torchs_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_draw_other_numbers_for_each_batch_whichever_worker_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", Torch("torch"))  # for the first batch, which is made here
     found = []
     for workers in (1, 3):
-        with opened(wrapped(DrawnByTorch()), ap.Processes(workers=workers)) as made:
-            found.append([float(x[0, 0]) for x, _ in made.batches(0)])
+        with opened(wrapped(Drawn()), ap.Processes(workers=workers)) as made:
+            found.append([[x[0].tolist() for x, _ in made.batches(epoch)] for epoch in range(2)])
     assert found[0] == found[1]
-    assert len(set(found[0])) == 7
-
-
-def with_grain(count: int) -> Any:
-    grain = pytest.importorskip("grain")  # there in `make test`; not with the oldest and newest frameworks
-    numbers = grain.MapDataset.source(list(range(count * 4)))
-    return numbers.map(lambda number: (np.full(2, number // 4, np.float32), np.int64(0))).batch(4)
-
-
-@of_ours
-@pytest.mark.slow
-def test_a_grain_dataset_with_an_index_is_made_by_workers(loader: LoaderConfig) -> None:
-    with opened(wrapped(with_grain(5)), loader) as made:
-        assert [index for index, *_ in read(made, 0)] == list(range(5))
-
-
-@given(
-    count=some.integers(1, 6),
-    last=some.integers(1, 4),
-    workers=some.integers(1, 3),
-    starts=some.lists(some.integers(0, 5), min_size=1, max_size=3),
-)
-def test_threads_give_the_batches_of_keras_own_adapter(count: int, last: int, workers: int, starts: list[int]) -> None:
-    adapter = frameworks.py_dataset_adapter(Numbered(count, last))
-    with opened(wrapped(Numbered(count, last)), ap.Threads(workers=workers, queue_size=1)) as made:
-        for epoch, start in enumerate(min(start, count - 1) for start in starts):
-            adapter.on_epoch_begin()
-            expected = list(adapter.get_numpy_iterator())[start:]
-            adapter.on_epoch_end()
-            for ours, theirs in zip(made.batches(epoch, start), expected, strict=True):
-                for one, other in zip(ours, theirs, strict=True):
-                    np.testing.assert_array_equal(one, other)
+    drawn = np.array(found[0]).reshape(-1, 5)
+    assert [len(set(column)) for column in drawn.T] == [14] * 5
 
 
 def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +250,7 @@ def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pyt
     with opened(wrapped(Numbered(), shuffle=True, seed=9), ap.Threads(workers=2)) as made:
         for epoch in (0, 2, 1):
             random.Random(epoch).shuffle(expected := list(range(7)))
-            assert [index for index, *_ in read(made, epoch)] == expected
+            assert indices(made, epoch) == expected
 
 
 @pytest.mark.parametrize(("workers", "told"), [(1, False), (2, True)])
@@ -372,10 +275,3 @@ def test_what_needs_samples_is_refused(dataset: Callable[[], Any], config: Any, 
     made = dataset() if dataset is Numbered else dataset
     with pytest.raises(ConfigError, match=said):
         ap.build_loader(wrapped(made), ap.PipelineConfig(**config))
-
-
-def test_a_function_may_return_such_a_dataset() -> None:
-    workload = wrapped(functools.partial(Numbered, 3))
-    for loader in (OURS["threads-1"], OURS["processes-1"], by_keras(1)):
-        with opened(workload, loader) as made:
-            assert [index for index, *_ in read(made, 0)] == [0, 1, 2]

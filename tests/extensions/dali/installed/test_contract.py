@@ -30,9 +30,7 @@ SETTINGS = {
 }
 
 del test_small_samples_that_are_batched_at_once_are_the_same  # noqa: F821
-del test_small_samples_in_another_storage_form_are_the_same  # noqa: F821
-del test_a_source_of_arrays_without_targets_will_do  # noqa: F821
-del test_samples_that_are_single_numbers_will_do  # noqa: F821
+del test_samples_without_targets_and_single_numbers_will_do  # noqa: F821
 del test_samples_of_several_parts_are_the_same_from_every_loader_and_storage  # noqa: F821
 del test_each_damaged_file_is_named_in_every_configuration  # noqa: F821  # of two of them DALI tells nothing
 del test_images_of_sixteen_bits_and_of_floats_lose_none  # noqa: F821  # DALI is given no such images, and says so
