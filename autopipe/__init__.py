@@ -29,9 +29,34 @@ if TYPE_CHECKING:
     from autopipe.api.tuning import check as check
     from autopipe.api.tuning import retune as retune
     from autopipe.api.tuning import tune as tune
+    from autopipe.artifact.artifact import KeptWarning as KeptWarning
     from autopipe.artifact.drift import DriftMonitor as DriftMonitor
+    from autopipe.artifact.drift import DriftWarning as DriftWarning
+    from autopipe.artifact.factory import NamelessWarning as NamelessWarning
+    from autopipe.artifact.factory import ProfileWarning as ProfileWarning
+    from autopipe.artifact.factory import Tuned as Tuned
     from autopipe.artifact.verifying import verify_files as verify_files
+    from autopipe.errors import ArtifactError as ArtifactError
     from autopipe.errors import AutopipeError as AutopipeError
+    from autopipe.errors import BadSampleError as BadSampleError
+    from autopipe.errors import ConfigError as ConfigError
+    from autopipe.errors import DataError as DataError
+    from autopipe.errors import DataWarning as DataWarning
+    from autopipe.errors import FrameworkError as FrameworkError
+    from autopipe.errors import FrameworkWarning as FrameworkWarning
+    from autopipe.errors import LoaderError as LoaderError
+    from autopipe.errors import MissingExtraError as MissingExtraError
+    from autopipe.errors import ModelError as ModelError
+    from autopipe.errors import NothingMeasuredError as NothingMeasuredError
+    from autopipe.errors import OpError as OpError
+    from autopipe.errors import PeerLostError as PeerLostError
+    from autopipe.errors import PlainCodeError as PlainCodeError
+    from autopipe.errors import SearchInterruptedError as SearchInterruptedError
+    from autopipe.errors import SpaceError as SpaceError
+    from autopipe.errors import StorageError as StorageError
+    from autopipe.errors import TrialError as TrialError
+    from autopipe.errors import WorkerDiedError as WorkerDiedError
+    from autopipe.errors import WorkloadError as WorkloadError
     from autopipe.extensions.dali.loader import Dali as Dali
     from autopipe.extensions.diagnose.loop import watch as watch
     from autopipe.extensions.diagnose.run import Diagnose as Diagnose
@@ -42,10 +67,13 @@ if TYPE_CHECKING:
     from autopipe.extensions.raster.windows import Windows as Windows
     from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
+    from autopipe.pipeline.assembly import CacheWarning as CacheWarning
+    from autopipe.pipeline.config import LoaderConfig as LoaderConfig
     from autopipe.pipeline.config import PipelineConfig as PipelineConfig
     from autopipe.pipeline.devices.simulated import SimulatedAccelerator as SimulatedAccelerator
     from autopipe.pipeline.devices.trainer import Trainer as Trainer
     from autopipe.pipeline.loader import Loader as Loader
+    from autopipe.pipeline.loaders.resident import DeviceMemoryWarning as DeviceMemoryWarning
     from autopipe.pipeline.loaders.resident import Resident as Resident
     from autopipe.pipeline.loaders.tfdata import TfData as TfData
     from autopipe.pipeline.loaders.workers import Processes as Processes
@@ -57,6 +85,7 @@ if TYPE_CHECKING:
     from autopipe.workload.data.images import ImagePairs as ImagePairs
     from autopipe.workload.data.records import TFRecords as TFRecords
     from autopipe.workload.data.table import Table as Table
+    from autopipe.workload.op import Op as Op
     from autopipe.workload.ops.colors import GaussianBlur as GaussianBlur
     from autopipe.workload.ops.colors import RandomBrightness as RandomBrightness
     from autopipe.workload.ops.colors import RandomContrast as RandomContrast
@@ -84,6 +113,7 @@ if TYPE_CHECKING:
     from autopipe.workload.ops.values import OneHot as OneHot
     from autopipe.workload.ops.values import Rescale as Rescale
     from autopipe.workload.order import Blocks as Blocks
+    from autopipe.workload.sample import Source as Source
     from autopipe.workload.workload import Workload as Workload
 
 _NAMES = {
@@ -92,14 +122,20 @@ _NAMES = {
     "api.samples": "convert verify",
     "api.training": "build_loader build_trainer live",
     "api.tuning": "check retune tune",
-    "artifact.drift": "DriftMonitor",
+    "artifact.artifact": "KeptWarning",
+    "artifact.drift": "DriftMonitor DriftWarning",
+    "artifact.factory": "NamelessWarning ProfileWarning Tuned",
     "artifact.verifying": "verify_files",
-    "errors": "AutopipeError",
-    "pipeline.config": "PipelineConfig",
+    "errors": "ArtifactError AutopipeError BadSampleError ConfigError DataError DataWarning FrameworkError "
+    "FrameworkWarning LoaderError MissingExtraError ModelError NothingMeasuredError OpError PeerLostError "
+    "PlainCodeError SearchInterruptedError SpaceError StorageError TrialError WorkerDiedError "
+    "WorkloadError",
+    "pipeline.assembly": "CacheWarning",
+    "pipeline.config": "LoaderConfig PipelineConfig",
     "pipeline.devices.simulated": "SimulatedAccelerator",
     "pipeline.devices.trainer": "Trainer",
     "pipeline.loader": "Loader",
-    "pipeline.loaders.resident": "Resident",
+    "pipeline.loaders.resident": "DeviceMemoryWarning Resident",
     "pipeline.loaders.tfdata": "TfData",
     "pipeline.loaders.workers": "Processes Threads",
     "pipeline.wrap": "wrap",
@@ -108,6 +144,7 @@ _NAMES = {
     "workload.data.images": "ImageFolder ImagePairs",
     "workload.data.table": "Table",
     "workload.data.records": "TFRecords",
+    "workload.op": "Op",
     "workload.ops.colors": "GaussianBlur RandomBrightness RandomContrast RandomGrayscale RandomHue RandomSaturation",
     "workload.ops.custom": "Map",
     "workload.ops.decode": "Decode",
@@ -118,6 +155,7 @@ _NAMES = {
     "workload.ops.sizes": "CenterCrop Pad RandomCrop RandomResizedCrop Resize ResizeKeepingAspect",
     "workload.ops.values": "Cast MaskToClass Normalize OneHot Rescale",
     "workload.order": "Blocks",
+    "workload.sample": "Source",
     "workload.workload": "Workload",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

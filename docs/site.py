@@ -29,7 +29,9 @@ _KINDS = {  # the heading of a public name, by where it lives
     "Ops": ("workload.ops.",),
     "Configurations and loaders": ("pipeline.config", "pipeline.loaders.", "extensions.dali", "extensions.ray"),
     "Objects that come back": ("",),
+    "Errors and warnings": (),
 }
+_SAID = ("Error", "Warning")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -83,7 +85,8 @@ def _names() -> Iterator[str]:
     yield "# Python\n\n```python\nimport autopipe as ap\n```\n"
     for kind, places in _KINDS.items():
         yield f"## {kind}\n"
-        for name in sorted(name for name, home in homes.items() if home.startswith(places)):
+        of_kind = {name for name, home in homes.items() if home.startswith(places) and not name.endswith(_SAID)}
+        for name in sorted(of_kind if places else homes):
             documented = getattr(autopipe, name).__doc__ or ""
             if not documented or documented.startswith(f"{name}("):  # as a dataclass writes it by itself
                 raise PluginError(f"`ap.{name}` is public, but has no docstring.")

@@ -121,7 +121,7 @@ _UNFIT = "samples must be bytes, numbers or arrays of numbers, but one is {}."
 def make_plan(workload: Workload) -> Plan:
     """Split a workload's ops, and find a sample's fields after each; raise what reading or an op raises."""
     samples, structure = _probe_samples(workload)
-    source = _described(workload.data, samples, structure)
+    source = described(workload.data, samples, structure)
     ops, tail = _suffix_last([placed(op, source) for op in workload.ops], source)
     first = next((at for at, (op, _) in enumerate(ops[:tail]) if op.mixes), tail)
     if after := [op.name for op, _ in ops[first:tail] if not op.mixes]:
@@ -218,7 +218,8 @@ def _require_int64(source: Source, sample: Sample, structure: Structure | None) 
             raise DataError(said, hint=NUMBERED)
 
 
-def _described(source: Source, samples: _Samples, structure: Structure | None) -> SampleSpec:
+def described(source: Source, samples: _Samples, structure: Structure | None) -> SampleSpec:
+    """Return the fields of a source's samples, by some of them."""
     first = zip(paths_of(structure), next(iter(samples.values())), strict=True)
     return _spec([_kind(source, path, part) for path, part in first], samples, structure)
 
