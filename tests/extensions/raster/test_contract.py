@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tifffile
 import zarr
 from numpy.typing import NDArray
 
@@ -17,6 +16,8 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.workload.sample import Source
 from tests.contract.test_sources import *  # noqa: F403  # the contract itself
 from tests.contract.test_sources import Case, Parts
+from tests.extensions.raster.test_windows import saved as npy
+from tests.extensions.raster.test_windows import tiff as write_tiff
 from tests.fakes.nifti import nii
 
 del test_every_source_of_the_core_is_here  # noqa: F821
@@ -34,16 +35,15 @@ def masked(count: int) -> NDArray[Any]:
 
 
 def saved(path: Path, array: NDArray[Any], **options: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".tif":
+        return write_tiff(path, array, **options)
     if path.suffix == ".npy":
-        np.save(path, array)
-    elif path.suffix == ".npz":
+        return npy(path, array)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npz":
         np.savez_compressed(path, array)
-    elif path.suffix == ".zarr":
-        zarr.create_array(path, data=array, chunks=(2, 300, 1)[: array.ndim], **options)
     else:
-        separate = array.ndim == 3 and options.get("planarconfig") == "separate"
-        tifffile.imwrite(path, np.moveaxis(array, 2, 0) if separate else array, photometric="minisblack", **options)
+        zarr.create_array(path, data=array, chunks=(2, 300, 1))
     return path
 
 
@@ -80,10 +80,6 @@ def slices(root: Path, count: int, ending: str = ".nii") -> Source:
     return Windows(root / "images", root / "masks" / f"*_seg{ending}", size=(1, None, None))
 
 
-def slice_of(number: int) -> Parts:
-    return image_of(number), image_of(number)[..., 0].astype(np.uint8)
-
-
 def spoiled(path: Path) -> None:
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
 
@@ -96,28 +92,30 @@ def mask_of(number: int) -> NDArray[Any]:
     return masked(11)[:, number * WIDTH : (number + 1) * WIDTH]
 
 
-def several_of(number: int) -> Parts:
-    return {"image": image_of(number)[:, :, ::-1], "height": mask_of(number).astype(np.float32)[:, :, None]}, {
-        "kind": mask_of(number)
-    }
-
-
 def one(number: int) -> Parts:
     return (image_of(number),)
+
+
+def several_of(number: int) -> Parts:
+    mask = mask_of(number)
+    return {"image": image_of(number)[:, :, ::-1], "height": mask.astype(np.float32)[:, :, None]}, {"kind": mask}
+
+
+def slice_of(number: int) -> Parts:
+    return image_of(number), image_of(number)[..., 0].astype(np.uint8)
 
 
 def tiff(**options: Any) -> Any:
     return functools.partial(windows, ending=".tif", **options)
 
 
+STRIPS = tiff(planarconfig="separate", rowsperstrip=1, compression="lzw")
 CASES = {
     "npy": Case(windows, one, "scene.npy", None),
     "npz": Case(functools.partial(windows, ending=".npz"), one, "scene.npz", None),
     "TIFF as it is": Case(tiff(planarconfig="contig"), one, "scene.tif", None),
     "TIFF in tiles": Case(tiff(planarconfig="contig", tile=(16, 16), compression="zlib"), one, "scene.tif", None),
-    "TIFF in strips of planes": Case(
-        tiff(planarconfig="separate", rowsperstrip=1, compression="lzw"), one, "scene.tif", None
-    ),
+    "TIFF in strips of planes": Case(STRIPS, one, "scene.tif", None),
     "Zarr": Case(functools.partial(windows, ending=".zarr"), one, "scene.zarr/zarr.json", None),
     "images and masks": Case(in_pairs, lambda number: (image_of(number), mask_of(number)), "images/a.npy", os.remove),
     "NIfTI": Case(slices, slice_of, "images/a.nii", os.remove),

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tifffile
 from numpy.typing import NDArray
 
 import autopipe as ap
@@ -20,7 +19,7 @@ from autopipe.artifact import converting
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
-from autopipe.measure import description, fingerprint, formats
+from autopipe.measure import description, fingerprint
 from autopipe.measure.description import PageCache
 from autopipe.measure.session import TrialSession
 from autopipe.pipeline import assembly
@@ -29,7 +28,7 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.storage.array import Array
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
-from tests.extensions.raster.test_windows import pieces
+from tests.extensions.raster.test_windows import pieces, tiled
 from tests.fakes import damage
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.reports import Told
@@ -40,24 +39,16 @@ LOADERS = {
     "processes": ap.Processes(workers=2),
     "tfdata": ap.TfData(num_parallel_calls=2),
 }
-KEEPS = ("array", "memory", "memory:40%", "array+memory")
-
-
-def tiff(path: Path, array: NDArray[Any] = SCENE, **options: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    packed = {"tile": (32, 16), "compression": "zlib", "photometric": "minisblack", "metadata": None} | options
-    tifffile.imwrite(path, array, planarconfig="contig" if array.ndim == 3 else None, **packed)
-    return path
 
 
 def write(root: Path) -> None:
     """Write two scenes of unlike sizes, with masks in other tiles."""
     for name, high in (("a", 70), ("b", 41)):
-        tiff(root / "images" / f"{name}.tif", SCENE[:high])
-        tiff(root / "masks" / f"{name}.tif", (SCENE[:high, :, 0] % 7).astype(np.uint8), tile=(16, 48))
+        tiled(root / "images" / f"{name}.tif", SCENE[:high])
+        tiled(root / "masks" / f"{name}.tif", (SCENE[:high, :, 0] % 7).astype(np.uint8), tile=(16, 48))
 
 
-def workload_of(root: Path, *, size: Any = (20, 24), random: int = 6, **options: Any) -> ap.Workload:
+def workload_of(root: Path, *, size: Any = (20, 24), random: int | None = 6, **options: Any) -> ap.Workload:
     """Return a workload whose ops use the random numbers that follow those of the windows."""
     data = Windows({"image": root / "images", "mask": root / "masks"}, root / "masks", size=size, random=random)
     ops = [ap.RandomFlip(), ap.On("image", ap.Normalize([1.0, 2.0, 3.0], [2.0] * 3))]
@@ -69,94 +60,80 @@ def scenes(root: Path, **options: Any) -> ap.Workload:
     return workload_of(root, **options)
 
 
-def batches(workload: ap.Workload, keep: str = "none", loader: Any = LOADERS["threads"]) -> list[NDArray[Any]]:
-    with ap.build_loader(workload, ap.PipelineConfig(loader=loader, keep=keep)) as made:
-        return [
-            np.array(part)
-            for epoch in range(2)
-            for x, y in made.epoch(epoch)
-            for part in ([*x.values(), y] if isinstance(x, dict) else [x, y])
-        ]
+def config(keep: str, loader: str = "threads") -> ap.PipelineConfig:
+    return ap.PipelineConfig(loader=LOADERS[loader], keep=keep)
+
+
+def parts(batch: Any) -> list[NDArray[Any]]:
+    return [np.array(part) for part in ([*batch[0].values(), batch[1]] if isinstance(batch[0], dict) else batch)]
+
+
+def batches(workload: ap.Workload, keep: str = "none", loader: str = "threads") -> list[NDArray[Any]]:
+    with ap.build_loader(workload, config(keep, loader)) as made:
+        return [part for epoch in range(2) for batch in made.epoch(epoch) for part in parts(batch)]
 
 
 def assert_same(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> None:
-    assert len(wanted) == len(found)
     for first, second in zip(wanted, found, strict=True):
         np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize(
-    ("size", "name"),
+    ("size", "random", "name"),
     [
-        *((size, "threads") for size in ((20, 24), (32, 16), (40, 80), (41, 90), 1)),
-        ((20, 24), "tfdata"),
-        pytest.param((20, 24), "processes", marks=pytest.mark.slow),
+        *((size, 6, "threads") for size in ((20, 24), (32, 16), (40, 80), (41, 90), 1)),
+        (16, None, "threads"),
+        ((20, 24), 6, "tfdata"),
+        pytest.param((20, 24), 6, "processes", marks=pytest.mark.slow),
     ],
 )
-def test_windows_come_out_of_kept_scenes_as_out_of_their_files(size: Any, name: str, tmp_path: Path) -> None:
-    workload = scenes(tmp_path, size=size)
+def test_windows_come_out_of_what_is_kept_as_out_of_their_files(
+    size: Any, random: int | None, name: str, tmp_path: Path
+) -> None:
+    workload = scenes(tmp_path, size=size, random=random)
     wanted = batches(workload)
     ap.convert(workload, to="array")
-    for keep in KEEPS:
-        assert_same(wanted, batches(workload, keep, LOADERS[name]))
+    for keep in ("array", "memory", "memory:40%", "array+memory"):
+        assert_same(wanted, batches(workload, keep, name))
 
 
-def test_a_scene_is_unpacked_once_and_then_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tiff(tmp_path / "a.tif")
-    workload = ap.Workload(
-        data=Windows(path, size=(20, 24), random=40), ops=[], batch_size=8, converted=str(tmp_path / "converted")
-    )
-    plan = planner.make_plan(workload)
-    unpacked: list[tuple[int, int, int]] = []
-    whole = rasters._Tiff.unpacked
+def test_a_scene_is_unpacked_once_and_then_no_more_and_it_is_said_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workload, unpacked, whole = scenes(tmp_path), list[object](), rasters._Tiff.unpacked
 
     def counted(raster: rasters._Tiff, row: int, column: int, plane: int) -> NDArray[Any]:
-        unpacked.append((row, column, plane))
+        unpacked.append(row)
         return whole(raster, row, column, plane)
 
     monkeypatch.setattr(rasters._Tiff, "unpacked", counted)
-    opened = assembly.opener(workload, plan=plan)
-    with opened(ap.PipelineConfig(loader=LOADERS["threads"], keep="memory")) as loader:
-        assert loader.fill_seconds > 0
-        seen = len(unpacked)
-        list(loader.epoch(0))
-    assert len(unpacked) == seen
     ap.convert(workload, to="array")
-    seen = len(unpacked)
-    batches_of(opened, "array")
-    assert len(unpacked) == seen
-
-
-def batches_of(opened: Any, keep: str) -> None:
-    with opened(ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as loader:
-        list(loader.epoch(0))
-
-
-def test_how_far_the_scenes_are_unpacked_is_said_before_the_first_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    workload = scenes(tmp_path)
-    batches(workload, "memory")
-    assert not caplog.messages
-    monkeypatch.setattr(cache, "_SAID_EVERY_SECONDS", 0.0)
-    batches_of(assembly.opener(workload), "memory")
-    pieces = source.pieces(workload.data)
-    assert pieces is not None
-    assert [f"{done} of {len(pieces)} pieces" in said for done, said in enumerate(caplog.messages, 1)] == [True] * (
-        len(pieces) - 1
-    )
+    said = list[str]()
+    for keep, seconds in (("memory", None), ("memory", 0.0), ("array", None)):
+        if seconds is not None:
+            monkeypatch.setattr(cache, "_SAID_EVERY_SECONDS", seconds)
+        with assembly.opener(workload)(config(keep)) as loader:
+            assert loader.fill_seconds > 0 or keep == "array"
+            unpacked.clear()
+            list(loader.epoch(0))
+        assert unpacked == []
+        assert bool(caplog.messages) == (seconds is not None)
+        said += caplog.messages
+        caplog.clear()
+    found = source.pieces(workload.data)
+    assert found is not None
+    assert [f"{done} of {len(found)} pieces" in each for done, each in enumerate(said, 1)] == [True] * (len(found) - 1)
 
 
 def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
     workload = scenes(tmp_path)
-    plan = planner.make_plan(workload)
-    recipe = assembly.recipe_of(workload, ap.PipelineConfig(loader=LOADERS["threads"], keep="memory"), plan)
-    pieces = source.pieces(workload.data)
-    assert pieces is not None
-    each = sum(np.asarray(part).nbytes for part in (*pieces.read(0)[0].values(), pieces.read(0)[1]))
-    assert description.fixed_bytes(workload, plan) == each * len(pieces)
-    assert each * len(pieces) <= MemoryCache.bytes_needed(recipe) <= each * len(pieces) + 1000
-    assert description.cut_sizes(workload, plan) == {"array": {1: each * len(pieces)}}
+    plan, found = planner.make_plan(workload), source.pieces(workload.data)
+    assert found is not None
+    whole = len(found) * sum(part.nbytes for part in parts(found.read(0)))
+    assert description.fixed_bytes(workload, plan) == whole
+    needed = MemoryCache.bytes_needed(assembly.recipe_of(workload, config("memory"), plan))
+    assert whole <= needed <= whole + 1000
+    assert description.cut_sizes(workload, plan) == {"array": {1: whole}}
 
 
 @pytest.mark.parametrize(
@@ -168,9 +145,13 @@ def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
     monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 1.0)
     write(tmp_path)
     damage.blank(tmp_path / "images" / "a.tif", pieces(tmp_path / "images" / "a.tif")[8])
-    workload = workload_of(tmp_path, size=size, random=60, on_bad_sample="skip", bad_sample_log=os.devnull)
+    with pytest.raises(BadSampleError, match=r"a\.tif"):
+        ap.convert(workload_of(tmp_path, size=size), to="array")
+    log = tmp_path / "bad.jsonl"
+    workload = workload_of(tmp_path, size=size, random=60, on_bad_sample="skip", bad_sample_log=str(log))
     wanted, bad = skipping(workload, "none")
     assert bad
+    assert "a.tif" in log.read_text()
     ap.convert(workload, to="array")
     found, its_bad = skipping(workload, keep)
     assert its_bad == bad
@@ -178,40 +159,29 @@ def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
 
 
 def skipping(workload: ap.Workload, keep: str) -> tuple[list[NDArray[Any]], dict[int, int]]:
-    with ap.build_loader(workload, ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as made:
-        found = [np.array(part) for x, y in made.epoch(0) for part in (*x.values(), y)]
+    with ap.build_loader(workload, config(keep)) as made:
+        found = [part for batch in made.epoch(0) for part in parts(batch)]
         return found, made.bad_samples  # type: ignore[attr-defined]
 
 
-def test_a_damaged_scene_ends_the_conversion_unless_bad_samples_are_skipped(tmp_path: Path) -> None:
-    workload = scenes(tmp_path)
-    (tmp_path / "images" / "a.tif").write_bytes((tmp_path / "images" / "a.tif").read_bytes()[:-2000])
-    with pytest.raises(BadSampleError, match=r"a\.tif"):
-        ap.convert(workload, to="array")
+def test_scenes_that_changed_or_were_kept_with_other_bands_or_for_other_sizes_are_no_others(tmp_path: Path) -> None:
+    path = tiled(tmp_path / "a.tif", SCENE)
 
-
-def test_a_scene_that_changed_since_is_noticed(tmp_path: Path) -> None:
-    workload = scenes(tmp_path)
-    ap.convert(workload, to="array")
-    batches(workload, "array")
-    os.utime(tiff(tmp_path / "images" / "a.tif", SCENE + 1), ns=(1, 1))
-    with pytest.raises(StorageError, match="times"):
-        batches(workload_of(tmp_path), "array")
-
-
-def test_scenes_kept_with_other_bands_or_for_other_sizes_are_no_others(tmp_path: Path) -> None:
-    path = tiff(tmp_path / "a.tif")
-
-    def of(**options: Any) -> ap.Workload:
+    def kept(**options: Any) -> list[NDArray[Any]]:
         data = Windows(path, **{"size": 20, "random": 8, **options})
-        return ap.Workload(data=data, ops=[], batch_size=4, converted=str(tmp_path / "converted"))
+        workload = ap.Workload(data=data, ops=[], batch_size=4, converted=str(tmp_path / "converted"))
+        if not (tmp_path / "converted").exists():
+            ap.convert(workload, to="array")
+        return batches(workload, "array")
 
-    ap.convert(of(), to="array")
     for same in ({}, {"random": 16}, {"size": (18, 30)}):
-        batches_of(assembly.opener(of(**same)), "array")
+        assert kept(**same)
     for other in ({"bands": (1, 2)}, {"size": 40}, {"nodata": 5}):
         with pytest.raises(StorageError):
-            batches_of(assembly.opener(of(**other)), "array")
+            kept(**other)
+    os.utime(tiled(path, SCENE + 1), ns=(1, 1))
+    with pytest.raises(StorageError, match="times"):
+        kept()
 
 
 def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,19 +206,16 @@ def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, mon
 
 @pytest.mark.parametrize("keep", ["array", "memory"])
 def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str, tmp_path: Path) -> None:
-    tiff(tmp_path / "a.tif", np.tile(SCENE, (4, 1, 1)))
-    data = Windows(tmp_path / "a.tif", size=16, random=64)
+    data = Windows(tiled(tmp_path / "a.tif", np.tile(SCENE, (4, 1, 1))), size=16, random=64)
     session = TrialSession(ap.Workload(data=data, ops=[], batch_size=2))
-    config = ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)
     try:
-        part = session.part(config, PageCache(data, "warm"), Told(), makes=6.0, trains=1e9, folder=str(tmp_path))
-        whole, some = source.pieces(data), source.pieces(part.workload.data)
-        assert whole is not None
-        assert some is not None
-        assert len(some) < len(whole) / 2
-        assert part.share == len(some) / len(whole)
+        warm, folder = PageCache(data, "warm"), str(tmp_path)
+        part = session.part(config(keep), warm, Told(), makes=6.0, trains=1e9, folder=folder)
+        whole: Any = source.pieces(data)
+        some: Any = source.pieces(part.workload.data)
+        assert (part.share, some.digest() == whole.digest()) == (len(some) / len(whole), False)
+        assert part.share < 0.5
         assert len(part.workload.data) >= 8
-        assert some.digest() != whole.digest()  # type: ignore[attr-defined]
         if part.conversion is not None:
             assert (part.conversion.samples, part.conversion.whole) == (len(some), len(whole))
         assert_same(batches(part.workload), batches(part.workload, keep))
@@ -258,30 +225,19 @@ def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str
 
 def test_a_set_beside_an_artifact_is_known_as_that_of_the_scenes(tmp_path: Path) -> None:
     workload = scenes(tmp_path)
-    plan = planner.make_plan(workload)
+    plan, whole = planner.make_plan(workload), source.pieces(workload.data)
     ap.convert(workload, to="array")
-    whole = source.pieces(workload.data)
     assert whole is not None
-    described = DESCRIBED.model_copy(
-        update={
-            "pieces": (len(whole), source.digest(whole)),
-            "first_ops": fingerprint.first_ops(plan),
-            "cuts": description.cut_sizes(workload, plan),
-        }
-    )
-    config = ap.PipelineConfig(loader=LOADERS["threads"], keep="array")
-    assert converting.is_beside(tmp_path, described, config)
-    assert not converting.is_beside(tmp_path, described.model_copy(update={"pieces": (len(whole), "else")}), config)
-
-
-WRITTEN = ("raw pixels", "TIFF, tiles of 256, zstd", "TIFF, tiles of 512, deflate", "Zarr, chunks of 256x256, lz4")
+    cuts = {"first_ops": fingerprint.first_ops(plan), "cuts": description.cut_sizes(workload, plan)}
+    for digest, is_known in ((source.digest(whole), True), ("else", False)):
+        described = DESCRIBED.model_copy(update={"pieces": (len(whole), digest), **cuts})
+        assert converting.is_beside(tmp_path, described, config("array")) == is_known
 
 
 @pytest.mark.parametrize("options", [{"random": 4}, {}, {"bands": (3, 1), "stride": 7}])
 def test_windows_are_the_same_however_their_files_are_written(tmp_path: Path, options: Any) -> None:
     write(tmp_path)
-    data = Windows(tmp_path / "images", tmp_path / "masks", size=(20, 24), **options)
-    first = None
+    data, first = Windows(tmp_path / "images", tmp_path / "masks", size=(20, 24), **options), list[Any]()
     for name, _, read in data.rewritten(tmp_path):
         rng = np.random.default_rng(0)
         found = [each for _ in range(5) for each in read(rng)]
@@ -289,16 +245,3 @@ def test_windows_are_the_same_however_their_files_are_written(tmp_path: Path, op
         assert len(found) == 10
         for one, other in zip(first, found, strict=True):
             np.testing.assert_array_equal(one, other, strict=True, err_msg=str(name))
-
-
-def test_formats_compare_scenes_as_they_are_with_other_files(tmp_path: Path) -> None:
-    path = tiff(tmp_path / "a.tif", np.zeros((128, 128, 3), np.uint16), tile=(32, 32))
-    workload = ap.Workload(data=Windows(path, size=32, random=12), ops=[], batch_size=4)
-    forms = {form.name: form for form in formats.formats(workload).forms}
-    assert {formats.AS_THEY_ARE, *WRITTEN} <= forms.keys()
-    assert forms["raw pixels"].bytes_per_image == pytest.approx(32 * 32 * 3 * 2, rel=0.01)
-    assert forms[formats.AS_THEY_ARE].bytes_per_image == path.stat().st_size / 16
-    assert [each.name for each in tmp_path.iterdir()] == ["a.tif"]
-    damage.truncate(path)
-    with pytest.raises(BadSampleError, match=r"a\.tif"):
-        formats.formats(workload)

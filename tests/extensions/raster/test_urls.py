@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import fsspec
 import numpy as np
 import pytest
 import tifffile
-import zarr
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
@@ -22,13 +21,14 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import formats
 from autopipe.measure.fingerprint import storage_of
 from autopipe.workload.data import source
+from tests.extensions.raster.test_refusals import VOLUME
+from tests.extensions.raster.test_windows import saved, tiff
 from tests.fakes.nifti import nii
 from tests.fakes.web import CUT, Server, serving
 
 aiohttp = pytest.importorskip("aiohttp")
 
 SCENE = np.random.default_rng(0).integers(0, 60_000, (512, 640, 3)).astype(np.uint16)
-VOLUME = np.random.default_rng(0).integers(-900, 3000, (6, 20, 30)).astype(np.int16)
 TILES = {"tile": (128, 128), "compression": "zlib", "photometric": "minisblack", "planarconfig": "contig"}
 
 
@@ -38,18 +38,13 @@ def web() -> Iterator[Server]:
         yield server
 
 
-def cloud_optimized(path: Path) -> Path:
-    """Write a scene with an overview, whose pages are in front, as GDAL lays out a COG."""
-    with tifffile.TiffWriter(path, bigtiff=True) as file:
-        file.write(SCENE, **TILES)
-        file.write(SCENE[::2, ::2], subfiletype=1, **TILES)
-    return path
-
-
 @pytest.fixture
 def scene(web: Server, tmp_path: Path) -> str:
-    """The URL of a scene, which is signed."""
-    web.files["/a.tif"] = cloud_optimized(tmp_path / "a.tif").read_bytes()
+    """The URL of a scene with an overview, whose pages are in front, as GDAL lays out a COG. It is signed."""
+    with tifffile.TiffWriter(tmp_path / "a.tif", bigtiff=True) as file:
+        file.write(SCENE, **TILES)
+        file.write(SCENE[::2, ::2], subfiletype=1, **TILES)
+    web.files["/a.tif"] = (tmp_path / "a.tif").read_bytes()
     return f"{web.url}/a.tif?signature=hunter2"
 
 
@@ -78,22 +73,21 @@ def test_of_a_scene_a_window_reads_its_own_tiles_and_each_once(web: Server, scen
 
 def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) -> None:
     few = SCENE[:70, :90]
-    tifffile.imwrite(tmp_path / "tiles.tif", few, **TILES | {"compression": "lzw", "predictor": True})
-    tifffile.imwrite(tmp_path / "plain.tif", few, photometric="rgb", compression=None, byteorder=">")
-    planes = np.moveaxis(few, 2, 0)
-    tifffile.imwrite(tmp_path / "planes.tif", planes, photometric="minisblack", compression="zlib", rowsperstrip=9)
-    np.save(tmp_path / "a.npy", few)
-    np.save(tmp_path / "turned.npy", np.asfortranarray(few))
-    np.savez_compressed(tmp_path / "a.npz", few)
-    for path in sorted(tmp_path.iterdir()):
-        web.files[f"/{path.name}"] = path.read_bytes()
-        assert_same(f"{web.url}/{path.name}", path, size=(24, 31), bands=(3, 1))
+    scenes = [
+        tiff(tmp_path / "tiles.tif", few, tile=(128, 128), compression="lzw", predictor=True),
+        tiff(tmp_path / "plain.tif", few, photometric="rgb", byteorder=">"),
+        tiff(tmp_path / "planes.tif", few, planarconfig="separate", compression="zlib", rowsperstrip=9),
+        saved(tmp_path / "a.npy", few),
+        saved(tmp_path / "turned.npy", np.asfortranarray(few)),
+        tmp_path / "a.npz",
+    ]
+    np.savez_compressed(scenes[-1], few)
     volumes = [nii(tmp_path / name, VOLUME) for name in ("v.nii", "v.nii.gz")]
     tifffile.imwrite(tmp_path / "stack.tif", VOLUME, photometric="minisblack", compression="zlib")
-    for path in (*volumes, tmp_path / "stack.tif"):
+    for path in (*scenes, *volumes, tmp_path / "stack.tif"):
         web.files[f"/{path.name}"] = path.read_bytes()
-        for size in itertools.permutations((1, None, None)):
-            assert_same(f"{web.url}/{path.name}", path, size=size)
+        for size in [(24, 31)] if path in scenes else set(itertools.permutations((1, None, None))):
+            assert_same(f"{web.url}/{path.name}", path, size=size, **{"bands": (3, 1)} if path in scenes else {})
 
 
 @pytest.mark.parametrize(
@@ -102,9 +96,8 @@ def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) 
         (ap.Threads(workers=2, read_ahead=4), "memory"),
         pytest.param(ap.Processes(workers=2), "none", marks=pytest.mark.slow),
     ],
-    ids=str,
 )
-def test_batches_are_those_of_files_on_a_disk(web: Server, scene: str, loader: Any, keep: str, tmp_path: Path) -> None:
+def test_batches_are_those_of_files_on_a_disk(scene: str, loader: Any, keep: str, tmp_path: Path) -> None:
     np.save(tmp_path / "mask.npy", (SCENE[..., 0] % 5).astype(np.uint8))
     found = []
     for place in (scene, tmp_path / "a.tif"):
@@ -133,58 +126,44 @@ def test_a_folder_and_a_pattern_of_a_bucket_are_listed(tmp_path: Path) -> None:
         Windows(f"{bucket}/none*.tif", size=64)
 
 
-def test_a_scene_that_changed_on_its_server_is_other_data(web: Server, scene: str) -> None:
-    before = source.digest(Windows(scene, size=128))
+def test_a_scene_that_changed_on_its_server_is_other_data_and_formats_know_its_size(web: Server, scene: str) -> None:
+    before, size = source.digest(Windows(scene, size=128)), len(web.files["/a.tif"])
     assert source.digest(Windows(scene, size=128)) == before
+    there, *_ = formats.formats(ap.Workload(data=Windows(scene, size=128), ops=[], batch_size=4)).forms
+    assert there.bytes_per_image == pytest.approx(size * 128**2 / (512 * 640))
     web.files["/a.tif"] += bytes(8)
     assert source.digest(Windows(scene, size=128)) != before
 
 
 # -------------------- servers that fail
 
-
-def test_a_server_that_cannot_send_a_part_is_named(web: Server, scene: str) -> None:
-    web.ranges = False
-    with pytest.raises(DataError, match=r"/a\.tif\?…` cannot send a part of a file") as caught:
-        Windows(scene, size=128)
-    assert "hunter2" not in str(caught.value)
-
-
-def breaks_off(web: Server) -> None:
-    web.broken.add("/a.tif")
-
-
-def refuses(web: Server) -> None:
-    web.status["/a.tif"] = 503
-
-
-def hangs_up(web: Server) -> None:
-    web.status["/a.tif"] = CUT
-
-
-def is_silent(web: Server) -> None:
-    web.may_answer.clear()
+FAILS: dict[str, Callable[[Server], object]] = {
+    "breaks off": lambda web: web.broken.add("/a.tif"),
+    "refuses": lambda web: web.status.update({"/a.tif": 503}),
+    "hangs up": lambda web: web.status.update({"/a.tif": CUT}),
+    "is silent": lambda web: web.may_answer.clear(),
+}
 
 
 @pytest.mark.parametrize(
     ("fails", "random"),
     [
-        *itertools.product([breaks_off, refuses, hangs_up], [None, 4]),
-        (is_silent, None),
-        pytest.param(is_silent, 4, marks=pytest.mark.slow),
+        *itertools.product(["breaks off", "refuses", "hangs up"], [None, 4]),
+        ("is silent", None),
+        pytest.param("is silent", 4, marks=pytest.mark.slow),
     ],
 )
 def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
-    web: Server, scene: str, fails: Any, random: int | None, monkeypatch: pytest.MonkeyPatch
+    web: Server, scene: str, fails: str, random: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if fails is is_silent:
+    if fails == "is silent":
         options = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=1)}}
         monkeypatch.setitem(fsspec.config.conf, "http", options)
     monkeypatch.setattr("autopipe.extensions.raster.windows._TILE_BYTES", 0)
     data = Windows(scene, size=128, random=random)
     workload = ap.Workload(data=data, ops=[], batch_size=2, on_bad_sample="skip", bad_sample_log="/dev/null")
     with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
-        fails(web)
+        FAILS[fails](web)
         with pytest.raises(DataError, match=r"/a\.tif.* cannot be read.*window of rows") as caught:
             list(loader.epoch(0))
     assert not isinstance(caught.value, BadSampleError)
@@ -192,23 +171,18 @@ def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
 
 
 def test_a_scene_that_is_gone_or_cut_short_since_is_a_bad_sample(web: Server, scene: str) -> None:
-    data, whole = Windows(scene, size=128), web.files["/a.tif"]
-    data.read(0)
-    web.files["/a.tif"] = whole[:5000]
-    with pytest.raises(BadSampleError, match=r"/a\.tif.* (is cut short|ends before byte).* rows 384 to 512"):
-        data.read(len(data) - 1)
-    for content, said in ((whole[: len(whole) // 2], r"a\.tif"), (None, "does not exist")):
-        fresh = Windows(scene, size=128) if content is None else data
-        web.files["/a.tif"] = content or whole
-        if content is None:
-            del web.files["/a.tif"]
-        with pytest.raises(BadSampleError, match=said):
-            fresh.read(len(data) - 1)
+    data, fresh, whole = Windows(scene, size=128), Windows(scene, size=128), web.files.pop("/a.tif")
+    with pytest.raises(BadSampleError, match=r"/a\.tif.*does not exist"):
+        fresh.read(0)
+    for size, said in ((5000, r"/a\.tif.* (is cut short|ends before byte).* rows 384 to 512"), (-1, r"a\.tif")):
         web.files["/a.tif"] = whole
+        data.read(0)
+        web.files["/a.tif"] = whole[: size if size > 0 else len(whole) // 2]
+        with pytest.raises(BadSampleError, match=said):
+            data.read(len(data) - 1)
 
 
-def test_places_that_cannot_be_read_by_url_are_refused(web: Server, tmp_path: Path) -> None:
-    zarr.create_array(tmp_path / "a.zarr", data=SCENE)
+def test_places_that_cannot_be_read_by_url_are_refused(web: Server, scene: str, tmp_path: Path) -> None:
     web.files |= {"/a.zarr": b"none", "/a.jp2": b"none", "/empty.tif": b"", "/text.tif": b"no raster at all"}
     for name, said in (
         ("*.tif", "cannot list"),
@@ -222,8 +196,7 @@ def test_places_that_cannot_be_read_by_url_are_refused(web: Server, tmp_path: Pa
             Windows(f"{web.url}/{name}", size=4)
     with pytest.raises(DataError, match="All files must be URLs"):
         Windows([f"{web.url}/text.tif", tmp_path / "a.tif"], size=4)
-
-
-def test_formats_of_a_scene_on_a_server_know_its_size(web: Server, scene: str) -> None:
-    there, *_ = formats.formats(ap.Workload(data=Windows(scene, size=128), ops=[], batch_size=4)).forms
-    assert there.bytes_per_image == pytest.approx(len(web.files["/a.tif"]) * 128**2 / (512 * 640))
+    web.ranges = False
+    with pytest.raises(DataError, match=r"/a\.tif\?…` cannot send a part of a file") as caught:
+        Windows(scene, size=128)
+    assert "hunter2" not in str(caught.value)
