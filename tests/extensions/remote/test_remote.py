@@ -14,10 +14,9 @@ import cv2
 import fsspec
 import numpy as np
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning, MissingExtraError, StorageError
+from autopipe.errors import BadSampleError, ConfigError, DataError, MissingExtraError, StorageError
 from autopipe.extensions.remote import filesystem
 from autopipe.measure.fingerprint import storage_of
 from autopipe.pipeline.config import STORAGES
@@ -31,6 +30,7 @@ from autopipe.workload.data.paths import Found
 from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.remote import ObjectList
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.commands import content as folder_content
 from tests.fakes.web import CUT, Server, serving
 from tests.unit.pipeline.storage import test_convert
 from tests.unit.pipeline.storage.test_convert import COUNT, fail_at
@@ -53,22 +53,38 @@ def put(bucket: str) -> Put:
     return write
 
 
-def test_images_of_kinds_that_are_not_read_warn(put: Put) -> None:
-    url = put(*NAMES, "cat/1.gif", "cat/.2.gif", "cat/deep/3.heic")
-    with pytest.warns(DataWarning, match=r"2 files below `memory://.*` are left out \(\.gif, \.heic\)"):
-        assert len(ap.ImageFolder(url)) == len(NAMES)
-
-
 def test_a_folder_has_the_order_and_the_names_of_the_same_folder_on_a_disk(put: Put, tmp_path: Path) -> None:
     for name in (*NAMES, *LEFT_OUT):
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(name.encode())
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
     here, there = ap.ImageFolder(tmp_path), ap.ImageFolder(put(*NAMES, *LEFT_OUT))
-    assert [here.read(index) for index in range(len(here))] == [there.read(index) for index in range(len(there))]
+    found = [there.read(index) for index in range(len(there))]
+    assert [here.read(index) for index in range(len(here))] == found
     assert here.classes == there.classes == ("cat", "cat-2", "dog")
-    assert sorted(NAMES) == sorted(there.read(index)[0].decode() for index in range(len(there)))
+    assert sorted(NAMES) == sorted(name.decode() for name, _ in found)
     assert data_source.difference(here.digest(), there.digest()) == "times, tags"
+    assert (there.remote, storage_of(there), there.files()) == ("memory", "memory", [])
+    assert there.mean_bytes() == np.mean([len(name.encode()) for name in NAMES])
+    packed = pickle.dumps(there)
+    assert b"fsspec" not in packed
+    assert pickle.loads(packed).read(0) == found[0]
+
+
+def test_what_changes_behind_a_url_changes_the_digest_and_is_a_bad_sample_of_the_old_listing(put: Put) -> None:
+    data = ap.ImageFolder(put("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg"))
+    assert ap.ImageFolder(put()).digest() == data.digest()
+    after = ap.ImageFolder(put("a/1.jpg", content=b"a/X.jpg")).digest()
+    assert data_source.difference(data.digest(), after) == "tags"
+    longer = ap.ImageFolder(put("a/1.jpg", content=b"longer than"))
+    assert data_source.difference(after, longer.digest()) == "sizes, tags"
+    with pytest.raises(BadSampleError, match=r"1\.jpg` has changed since it was listed: 11 bytes came, not 7"):
+        data.read(0)
+    put("a/1.jpg", content=b"")
+    with pytest.raises(BadSampleError, match=r"1\.jpg` is empty"):
+        data.read(0)
+    fsspec.filesystem("memory").rm(f"{put()}/a/1.jpg")
+    with pytest.raises(BadSampleError, match=r"`memory://\w+/a/1\.jpg` does not exist"):
+        data.read(0)
 
 
 def test_a_million_urls_take_well_under_64_bytes_each() -> None:
@@ -79,67 +95,26 @@ def test_a_million_urls_take_well_under_64_bytes_each() -> None:
     assert len(pickle.dumps(ObjectList("s3://bucket/train", objects))) < 48 * 100_000
 
 
-def test_what_changes_behind_a_url_changes_the_digest(put: Put) -> None:
-    before = ap.ImageFolder(put("a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")).digest()
-    assert ap.ImageFolder(put()).digest() == before
-    after = ap.ImageFolder(put("b/1.jpg", content=b"b/X.jpg")).digest()
-    assert data_source.difference(before, after) == "tags"
-    assert (
-        data_source.difference(after, ap.ImageFolder(put("b/1.jpg", content=b"longer than")).digest()) == "sizes, tags"
-    )
-
-
-def test_a_source_tells_of_its_url_names_no_file_on_a_disk_and_pickles_without_its_connection(put: Put) -> None:
-    data = ap.ImageFolder(put(*NAMES))
-    assert (data.remote, storage_of(data), data.files()) == ("memory", "memory", [])
-    assert data.name(0).endswith("/cat/a.JPG")
-    assert data.mean_bytes() == np.mean([len(name.encode()) for name in NAMES])
-    packed = pickle.dumps(data)
-    assert b"fsspec" not in packed
-    assert pickle.loads(packed).read(0)[0] == b"cat/a.JPG"
-
-
-def test_an_object_that_vanished_changed_or_is_empty_is_a_bad_sample_and_is_named(put: Put) -> None:
-    url = put(*NAMES)
-    data = ap.ImageFolder(url)
-    fsspec.filesystem("memory").rm(f"{url}/cat/a.JPG")
-    with pytest.raises(BadSampleError, match=r"`memory://\w+/cat/a\.JPG` does not exist"):
-        data.read(0)
-    put("cat/a.JPG", content=b"more than before")
-    with pytest.raises(BadSampleError, match=r"a\.JPG` has changed since it was listed: 16 bytes came, not 9"):
-        data.read(0)
-    put("cat/a.JPG", content=b"")
-    with pytest.raises(BadSampleError, match=r"a\.JPG` is empty"):
-        data.read(0)
-
-
-class _AnswersS3(Exception):
-    """What botocore raises, as far as it is looked at."""
+class Answered(Exception):
+    """What botocore raises as the cause of an OSError, or aiohttp itself, as far as it is looked at."""
 
     def __init__(self, status: int) -> None:
+        self.status = status
         self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
 
 
-class _AnswersHTTP(Exception):
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-
-def _answered_by_s3(status: int) -> Exception:
-    made = OSError(22, "The requested range is not satisfiable")
-    made.__cause__ = _AnswersS3(status)
-    return made
-
-
-@pytest.mark.parametrize("answer", [_answered_by_s3, _AnswersHTTP])
+@pytest.mark.parametrize("is_cause", [True, False])
 def test_bytes_that_a_server_does_not_have_are_a_bad_sample(
-    put: Put, answer: Callable[[int], Exception], monkeypatch: pytest.MonkeyPatch
+    put: Put, is_cause: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = put(*NAMES)
-    status = 416
+    url, status = put(*NAMES), 416
 
     def refused(*_: object, **__: object) -> bytes:
-        raise answer(status)
+        answer = Answered(status)
+        if not is_cause:
+            raise answer
+        del answer.status
+        raise OSError(22, "The requested range is not satisfiable") from answer
 
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", refused)
     with pytest.raises(BadSampleError, match=r"a\.JPG` is empty \(0 bytes\)"):
@@ -152,46 +127,33 @@ def test_bytes_that_a_server_does_not_have_are_a_bad_sample(
     assert type(caught.value) is DataError
 
 
-def test_pairs_are_matched_behind_urls(put: Put) -> None:
+def test_pairs_are_matched_behind_urls_and_of_images_there_with_masks_on_a_disk(put: Put, tmp_path: Path) -> None:
     url = put("images/b.jpg", "images/s/a.jpg", "masks/b_L.png", "masks/s/a_L.png")
     data = ap.ImagePairs(f"{url}/images/", f"{url}/masks", mask_suffix="_L")
-    assert [data.read(index) for index in range(2)] == [
-        (b"images/b.jpg", b"masks/b_L.png"),
-        (b"images/s/a.jpg", b"masks/s/a_L.png"),
-    ]
-    assert data.remote == "memory"
+    wanted = [(b"images/b.jpg", b"masks/b_L.png"), (b"images/s/a.jpg", b"masks/s/a_L.png")]
+    assert ([data.read(index) for index in range(2)], data.remote) == (wanted, "memory")
+    for name in ("b.png", "s/a.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"mask")
+    assert ap.ImagePairs(f"{url}/images", tmp_path).read(0) == (b"images/b.jpg", b"mask")
 
 
-def test_images_may_be_behind_a_url_and_masks_on_a_disk(put: Put, tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"mask")
-    assert ap.ImagePairs(put("a.jpg"), tmp_path).read(0) == (b"a.jpg", b"mask")
-
-
-def test_a_table_behind_a_url_names_images_beside_it(put: Put) -> None:
+def test_a_table_behind_a_url_names_images_beside_it_and_one_on_a_disk_names_urls(put: Put, tmp_path: Path) -> None:
     url = put("images/1.jpg", "images/2.jpg")
     put("table.csv", content="file,label\nimages/1.jpg,cat\nimages/2.jpg,dög\n".encode())
     data = ap.Table(f"{url}/table.csv", path="file")
     assert [data.read(index) for index in range(2)] == [(b"images/1.jpg", 0), (b"images/2.jpg", 1)]
-    assert data.classes == ("cat", "dög")
-    assert data.name(1).endswith("/images/2.jpg (row 3 of " + f"{url}/table.csv)")
-    assert data.mean_bytes() == 12
-
-
-def test_a_table_on_a_disk_names_urls(put: Put, tmp_path: Path) -> None:
-    url = put("1.jpg", "s/2.jpg")
+    assert (data.classes, data.mean_bytes()) == (("cat", "dög"), 12)
+    assert data.name(1).endswith(f"/images/2.jpg (row 3 of {url}/table.csv)")
     table = tmp_path / "table.csv"
-    table.write_text(f"path,label\n{url}/1.jpg,3\n{url}/s/2.jpg,4\n")
+    table.write_text(f"path,label\n{url}/images/1.jpg,3\n{url}/images/2.jpg,4\n")
     data = ap.Table(table)
-    assert [data.read(index) for index in range(2)] == [(b"1.jpg", 3), (b"s/2.jpg", 4)]
+    assert [data.read(index) for index in range(2)] == [(b"images/1.jpg", 3), (b"images/2.jpg", 4)]
     assert data.remote == "memory"
-
-
-def test_a_table_names_rows_whose_url_does_not_exist_and_refuses_urls_among_paths(put: Put, tmp_path: Path) -> None:
-    table = tmp_path / "table.csv"
-    table.write_text("path,label\n1.jpg,3\n2.jpg,4\n")
-    with pytest.raises(DataError, match=r"1 of 2 are missing: row 3: memory://\w+/2\.jpg"):
-        ap.Table(table, root=put("1.jpg"))
-    table.write_text(f"path,label\n{put('1.jpg')}/1.jpg,3\n2.jpg,4\n")
+    table.write_text("path,label\n1.jpg,3\n3.jpg,4\n")
+    with pytest.raises(DataError, match=r"1 of 2 are missing: row 3: memory://\w+/images/3\.jpg"):
+        ap.Table(table, root=f"{url}/images")
+    table.write_text(f"path,label\n{url}/images/1.jpg,3\n2.jpg,4\n")
     with pytest.raises(DataError, match=f"All files must be URLs where some are, but `{tmp_path}/` is a folder"):
         ap.Table(table)
 
@@ -200,87 +162,47 @@ def records(*labels: int) -> bytes:
     return b"".join(frame(serialise({IMAGE_KEY: b"image %d" % label, LABEL_KEY: label})) for label in labels)
 
 
+def record(label: int) -> tuple[bytes, int]:
+    return b"image %d" % label, label
+
+
 @pytest.mark.usefixtures("cache")
-def test_records_behind_urls_are_read_in_any_order(put: Put) -> None:
+def test_records_behind_urls_are_read_in_any_order_and_scanned_again_when_they_changed(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = put("train/data-0.tfrecord", content=records(1, 2))
     put("train/data-1.tfrecord", content=records(3))
     for data in (
         ap.TFRecords(f"{url}/train/data-*"),
         ap.TFRecords([f"{url}/train/data-0.tfrecord", f"{url}/train/data-1.tfrecord"]),
     ):
-        assert [data.read(index) for index in (2, 0, 1)] == [(b"image 3", 3), (b"image 1", 1), (b"image 2", 2)]
-        assert data.remote == "memory"
-        assert data.files() == []
+        assert [data.read(index) for index in (2, 0, 1)] == [record(3), record(1), record(2)]
+        assert (data.remote, data.files()) == ("memory", [])
+    monkeypatch.setattr("autopipe.workload.data.records._FETCH_BYTES", 100)  # a scan over several requests
+    put("train/data-1.tfrecord", content=records(*range(20)))
+    data = ap.TFRecords(f"{url}/train/data-1.tfrecord")
+    assert [data.read(index) for index in range(len(data))] == [record(label) for label in range(20)]
 
 
-class _Hosted(MemoryFileSystem):
-    """A file system that knows paths without the host that they are on, as that of sftp:// does."""
-
-    protocol = "hosted"
-
-    @classmethod
-    def _strip_protocol(cls, path: Any) -> str:
-        is_url = str(path).startswith("hosted://")
-        stripped: str = super()._strip_protocol("/" + path.split("/", 3)[3] if is_url else path)
-        return stripped
+SECRETS = ("s3://user:hunter2@bucket/x", "https://user:hunter2@host/x.csv", "https://hunter2@host/x.csv")
 
 
-@pytest.mark.usefixtures("cache")
-def test_records_that_a_pattern_finds_are_read_from_the_host_that_has_them(put: Put) -> None:
-    fsspec.register_implementation("hosted", _Hosted, clobber=True)
-    folder = put("data-0.tfrecord", content=records(1, 2)).removeprefix("memory://")
-    data = ap.TFRecords(f"hosted://example/{folder}/data-*")
-    assert data.name(0).startswith(f"hosted://example/{folder}/data-0.tfrecord, record 0")
-    assert data.read(1) == (b"image 2", 2)
-
-
-@pytest.mark.usefixtures("cache")
-def test_records_that_changed_behind_their_url_are_scanned_again(put: Put) -> None:
-    url = put("data.tfrecord", content=records(1, 2))
-    assert len(ap.TFRecords(f"{url}/data.tfrecord")) == 2
-    put("data.tfrecord", content=records(1, 2, 3))
-    assert len(ap.TFRecords(f"{url}/data.tfrecord")) == 3
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_scan_over_several_requests_finds_every_record(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autopipe.workload.data.records._FETCH_BYTES", 100)
-    data = ap.TFRecords(f"{put('data.tfrecord', content=records(*range(20)))}/data.tfrecord")
-    assert [data.read(index) for index in range(20)] == [(b"image %d" % label, label) for label in range(20)]
-
-
-@pytest.mark.parametrize(
-    "url", ["s3://user:hunter2@bucket/x", "https://user:hunter2@host/x.csv", "https://hunter2@host/x.csv"]
-)
+@pytest.mark.parametrize("url", SECRETS)
 def test_a_password_in_a_url_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text(f"path,label\n{url}/1.jpg,3\n")
-    for make in (
-        lambda: ap.ImageFolder(url),
-        lambda: ap.ImagePairs(url, url),
-        lambda: ap.Table(url),
-        lambda: ap.Table(table),
-        lambda: ap.TFRecords(url),
-        lambda: ap.TFRecords([url]),
-        lambda: Folder.of(url),  # of a set
+    for make, arguments in (
+        (ap.ImageFolder, (url,)),
+        (ap.ImagePairs, (url, url)),
+        (ap.Table, (url,)),
+        (ap.Table, (table,)),
+        (ap.TFRecords, (url,)),
+        (ap.TFRecords, ([url],)),
+        (Folder.of, (url,)),  # of a set
     ):
         with pytest.raises(DataError, match="must not hold a user name or password") as caught:
-            make()
+            make(*arguments)
         assert "hunter2" not in str(caught.value)
-
-
-def test_a_signature_in_a_url_is_in_no_message_and_no_name(put: Put, tmp_path: Path) -> None:
-    url = put("1.jpg?sig=hunter2")
-    table = tmp_path / "table.csv"
-    table.write_text(f"path,label\n{url}/1.jpg?sig=hunter2,3\n")
-    data = ap.Table(table)
-    assert data.read(0) == (b"1.jpg?sig=hunter2", 3)
-    assert "hunter2" not in f"{data.name(0)} {data.digest()} {data!r}"
-    fsspec.filesystem("memory").rm_file(f"{url}/1.jpg?sig=hunter2")
-    put("other.jpg")
-    with pytest.raises(BadSampleError) as caught:
-        data.read(0)
-    assert "hunter2" not in str(caught.value)
 
 
 def test_what_a_file_system_says_is_shown_without_users_and_signatures() -> None:
@@ -288,88 +210,77 @@ def test_what_a_file_system_says_is_shown_without_users_and_signatures() -> None
     error = filesystem.failure("https://host/1.jpg?X-Amz-Signature=hunter2", said)
     assert "hunter2" not in str(error)
     assert "OSError: GET https://host/1.jpg?… failed" in str(error)
-
-
-def test_access_that_is_denied_is_not_the_samples_fault_and_says_where_credentials_go() -> None:
-    error = filesystem.failure("s3://bucket/1.jpg", PermissionError("Forbidden"))
-    assert type(error) is DataError
-    assert "Access to `s3://bucket/1.jpg` is denied" in error.message
-    assert error.hint is not None
-    assert "~/.aws" in error.hint
+    denied = filesystem.failure("s3://bucket/1.jpg", PermissionError("Forbidden"))
+    assert type(denied) is DataError  # and not the sample's fault
+    assert "Access to `s3://bucket/1.jpg` is denied" in denied.message
+    assert "~/.aws" in str(denied.hint)
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
-    (tmp_path / "a b" / "cat").mkdir(parents=True)
-    (tmp_path / "a b" / "cat" / "1.jpg").write_bytes(b"1")
-    (tmp_path / "a b" / "cat" / "2.jpg").write_bytes(b"2")
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "a b" / "cat").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a b" / "cat" / name).write_bytes(b"1")
     data = ap.ImageFolder(f"file://{tmp_path}/a%20b")
-    assert data.remote is None
-    assert data.files([0]) == [f"{tmp_path}/a b/cat/1.jpg"]
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: ap.Arrays("s3://bucket/x.npy"), r"must be a file on a disk, but got `s3://bucket/x\.npy`"),
-        (lambda: ap.ImageFolder("simplecache::s3://bucket/photos"), "Chains of URLs"),
-        (lambda: ap.ImageFolder(Path("s3://bucket/photos")), "must be passed as text"),
-        (lambda: ap.ImageFolder("nosuch://bucket/photos"), "`nosuch://` is no kind of URL that fsspec knows"),
-        (lambda: ap.ImageFolder("memory://gone/photos"), "There is nothing at `memory://gone/photos`"),
-        (lambda: ap.Table("memory://gone/a.csv"), r"The table `memory://gone/a\.csv` does not exist"),
-        (lambda: ap.TFRecords("memory://gone/*.records"), "No object matches"),
-        (lambda: ap.ImageFolder("http://example.invalid/photos/"), r"A web server cannot list.*ap\.Table"),
-        (lambda: ap.TFRecords("https://example.invalid/*.tfrecord"), r"A web server cannot list.*ap\.Table"),
-    ],
-)
-def test_a_url_that_cannot_be_read_is_refused_by_name(make: Callable[[], object], said: str) -> None:
-    with pytest.raises(DataError, match=said):
-        make()
+    assert (data.remote, data.files([0])) == (None, [f"{tmp_path}/a b/cat/1.jpg"])
 
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "arguments", "said"),
     [
-        (lambda url: ap.ImageFolder(f"{url}/images"), "needs a folder for each class, but the 2 images lie in"),
+        (ap.Arrays, ["s3://bucket/x.npy"], r"must be a file on a disk, but got `s3://bucket/x\.npy`"),
+        (ap.ImageFolder, ["simplecache::s3://bucket/photos"], "Chains of URLs"),
+        (ap.ImageFolder, [Path("s3://bucket/photos")], "must be passed as text"),
+        (ap.ImageFolder, ["nosuch://bucket/photos"], "`nosuch://` is no kind of URL that fsspec knows"),
+        (ap.ImageFolder, ["memory://gone/photos"], "There is nothing at `memory://gone/photos`"),
+        (ap.Table, ["memory://gone/a.csv"], r"The table `memory://gone/a\.csv` does not exist"),
+        (ap.TFRecords, ["memory://gone/*.records"], "No object matches"),
+        (ap.ImageFolder, ["http://example.invalid/photos/"], r"A web server cannot list.*ap\.Table"),
+        (ap.TFRecords, ["https://example.invalid/*.tfrecord"], r"A web server cannot list.*ap\.Table"),
+        (ap.ImageFolder, ["memory://here/images"], "needs a folder for each class, but the 2 images lie in"),
         (
-            lambda url: ap.ImagePairs(f"{url}/images", f"{url}/masks"),
-            r"1 file of `memory://\w+/images` has no partner: b\.jpg",
+            ap.ImagePairs,
+            ["memory://here/images", "memory://here/masks"],
+            r"1 file of `memory://here/images` has no partner: b\.jpg",
         ),
         (
-            lambda url: ap.TFRecords([f"{url}/masks/a.png", f"{url}/gone"]),
-            r"1 of 2 files do not exist, the first is `memory://\w+/gone`",
+            ap.TFRecords,
+            [["memory://here/masks/a.png", "memory://here/gone"]],
+            r"1 of 2 .* not exist, the first is `memory://here/gone`",
         ),
     ],
 )
-def test_what_is_missing_behind_a_url_is_named_as_on_a_disk(make: Any, said: str, put: Put) -> None:
+def test_a_url_that_cannot_be_read_is_refused_by_name(make: Any, arguments: list[Any], said: str) -> None:
+    for name in ("images/a.jpg", "images/b.jpg", "masks/a.png"):
+        fsspec.filesystem("memory").pipe_file(f"memory://here/{name}", b"image")
     with pytest.raises(DataError, match=said):
-        make(put("images/a.jpg", "images/b.jpg", "masks/a.png"))
+        make(*arguments)
 
 
-@pytest.fixture
-def _nothing_opened() -> Iterator[None]:
-    filesystem._implementation.cache_clear()
-    yield
-    filesystem._implementation.cache_clear()
-
-
-@pytest.mark.usefixtures("_nothing_opened")
-def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match="`fsspec` is not installed; the extra `remote` brings it"):
-        ap.ImageFolder("s3://bucket/photos")
-
-
-@pytest.mark.usefixtures("_nothing_opened")
 @pytest.mark.parametrize(
-    ("url", "package"),
-    [("gs://bucket/x", "gcsfs"), ("abfs://bucket@account.dfs.core.windows.net/x", "adlfs"), ("s3://bucket/x", "s3fs")],
+    ("url", "package", "said"),
+    [
+        ("s3://bucket/photos", "fsspec", "`fsspec` is not installed; the extra `remote` brings it"),
+        ("gs://bucket/x", "gcsfs", "pip install.* gcsfs$"),
+        ("abfs://bucket@account.dfs.core.windows.net/x", "adlfs", "pip install.* adlfs$"),
+        ("s3://bucket/x", "s3fs", "pip install.* s3fs$"),
+    ],
 )
-def test_without_the_package_of_a_scheme_it_is_named(url: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+def test_a_package_that_is_missing_is_named(url: str, package: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem._implementation.cache_clear()
     monkeypatch.setattr(importlib.import_module("fsspec.registry"), "_registry", {})  # what is imported already
-    with pytest.raises(MissingExtraError, match=f"pip install.* {package}$"):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=said):
         ap.ImageFolder(url)
+    filesystem._implementation.cache_clear()
+
+
+@pytest.mark.parametrize("form", ["tf.data", "keras"])
+def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str, put: Put) -> None:
+    url = put("cat/1.jpg", "cat/2.jpg", content=cv2.imencode(".jpg", np.ones((4, 4)))[1].tobytes())
+    workload = ap.Workload(data=ap.ImageFolder(url), ops=[ap.Decode()], batch_size=2)
+    with pytest.raises(ConfigError, match=r"behind a URL \(memory://\)"):
+        eject(workload, form)
 
 
 # ---------------------------------------------------------------- sets behind URLs
@@ -396,29 +307,15 @@ def content(url: str) -> dict[str, bytes]:
 
 
 def test_a_set_behind_a_url_is_that_of_a_disk_byte_for_byte_and_nothing_is_left_here(url: str, tmp_path: Path) -> None:
-    convert(conversion(), TFRECORD, url, workers=2)
+    convert(conversion(), TFRECORD, f"{url}/tfrecord", workers=2)
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
     convert(conversion(), TFRECORD, tmp_path / "set")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "set").iterdir() if path.name[0] != "."} == content(
-        url
-    )
-
-
-def test_a_set_behind_a_url_is_read_in_any_order_and_pickles(url: str) -> None:
-    convert(conversion(), TFRECORD, url)
-    made = open_set(url, conversion(), TFRECORD)
-    again = pickle.loads(pickle.dumps(made))
-    for source in (made, again):
-        assert [source.read(index) for index in (19, 0, 7)] == [(b"image %d" % index, index) for index in (19, 0, 7)]
-    assert made.remote == "memory"
-    assert made.files() == []
-    assert made.name(3) == f"sample 3 of {url}"
+    assert folder_content(tmp_path / "set") == content(url)
+    made = find(url, conversion(), TFRECORD)
+    for data in (made, pickle.loads(pickle.dumps(made))):
+        assert [data.read(index) for index in (19, 0, 7)] == [record(index) for index in (19, 0, 7)]
+    assert (made.remote, made.files(), made.name(3)) == ("memory", [], f"sample 3 of {url}/tfrecord")
     assert verify(made, conversion(), at_most=COUNT) == COUNT
-
-
-def test_it_is_found_below_the_url_that_a_workload_names(url: str) -> None:
-    convert(conversion(), TFRECORD, f"{url}/tfrecord")
-    assert find(url, conversion(), TFRECORD).read(4) == (b"image 4", 4)
     with pytest.raises(StorageError, match="has no set of the 100 samples"):
         find(f"{url}/elsewhere", conversion(), TFRECORD)
 
@@ -462,32 +359,16 @@ def test_two_at_once_are_refused(url: str) -> None:
 
 
 def test_a_form_for_disks_is_refused_behind_a_url_and_the_way_out_is_named(url: str) -> None:
-    array = STORAGES["array"]
     spec = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype(np.uint8)), None)
-    for call in (lambda: convert(conversion(spec=spec), array, url), lambda: find(url, conversion(spec=spec), array)):
-        with pytest.raises(ConfigError, match="must lie on a disk, but got `memory://") as caught:
+    array, wanted = STORAGES["array"], conversion(spec=spec)
+    for call in (lambda: convert(wanted, array, url), lambda: find(url, wanted, array)):
+        with pytest.raises(ConfigError, match=r"must lie on a disk, but got `memory://(.|\n)*tfrecord"):
             call()
-        assert caught.value.hint is not None
-        assert "tfrecord" in caught.value.hint
-
-
-@pytest.mark.parametrize("form", ["tf.data", "keras"])
-def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str) -> None:
-    for name in ("cat/1.jpg", "cat/2.jpg"):
-        fsspec.filesystem("memory").pipe_file(
-            f"memory://ejected/{name}", bytes(cv2.imencode(".jpg", np.ones((4, 4)))[1])
-        )
-    workload = ap.Workload(data=ap.ImageFolder("memory://ejected"), ops=[ap.Decode()], batch_size=2)
-    with pytest.raises(ConfigError, match=r"behind a URL \(memory://\)"):
-        eject(workload, form)
 
 
 # ---------------------------------------------------------------- a web server, which lists no files
 
 FILES = {f"/photos/{number}.jpg": b"image %d" % number for number in range(4)}
-RECORDS = b"".join(
-    frame(serialise({"image/encoded": b"image %d" % number, "image/class/label": number})) for number in range(4)
-)
 
 
 @pytest.fixture
@@ -505,25 +386,18 @@ def table(web: Server, tmp_path: Path) -> Path:
     return tmp_path / "labels.csv"
 
 
-def test_a_table_of_urls_is_read(table: Path) -> None:
+def test_a_table_of_urls_is_read_and_what_is_gone_is_named_without_its_signature(web: Server, table: Path) -> None:
     data = ap.Table(table)
-    assert [data.read(number) for number in range(4)] == [(b"image %d" % number, number) for number in range(4)]
-    assert data.mean_bytes() == 7
-    assert storage_of(data) == "http"
-
-
-def test_a_file_that_is_gone_is_named_with_its_row_and_without_its_signature(web: Server, table: Path) -> None:
-    del web.files["/photos/2.jpg"]
-    with pytest.raises(DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as caught:
-        ap.Table(table)
-    assert "hunter2" not in str(caught.value)
-
-    web.files["/photos/2.jpg"] = b"image 2"
-    data = ap.Table(table)
+    assert [data.read(number) for number in range(4)] == [record(number) for number in range(4)]
+    assert (data.mean_bytes(), storage_of(data)) == (7, "http")
+    assert "hunter2" not in f"{data.name(0)} {data.digest()} {data!r}"
     del web.files["/photos/2.jpg"]  # later, it is a bad sample
     with pytest.raises(BadSampleError, match=r"photos/2\.jpg\?…` does not exist") as caught:
         data.read(2)
     assert "hunter2" not in str(caught.value)
+    with pytest.raises(DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as gone:
+        ap.Table(table)
+    assert "hunter2" not in str(gone.value)
 
 
 @pytest.mark.parametrize(
@@ -549,11 +423,11 @@ def test_what_a_server_refuses_is_no_samples_fault(
     assert "hunter2" not in str(caught.value)
 
 
-def test_records_are_read_by_their_bytes(web: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    web.files["/all.tfrecord"] = RECORDS
+@pytest.mark.usefixtures("cache")
+def test_records_are_read_by_their_bytes(web: Server) -> None:
+    web.files["/all.tfrecord"] = records(*range(4))
     data = ap.TFRecords([f"{web.url}/all.tfrecord"])
-    assert data.read(2) == (b"image 2", 2)
+    assert data.read(2) == record(2)
     web.ranges = False
     with pytest.raises(DataError, match="cannot send a part of a file"):
         data.read(2)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
 import pickle
 import re
 import shlex
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import cv2
 import fsspec
@@ -34,34 +31,35 @@ SECRET = "hunter2hunter2"
 PER_CLASS = 32
 
 
+KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+
+
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """An S3 server with 64 photographs in two classes at s3://photos/train, behind a proxy that s3fs finds."""
     with server() as port, pytest.MonkeyPatch.context() as environment:
         between = Proxy(port)
-        environment.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        environment.setenv("AWS_ENDPOINT_URL", between.url)
-        environment.setenv("AWS_ACCESS_KEY_ID", "testing")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        environment.setenv("AWS_MAX_ATTEMPTS", "1")  # botocore waits seconds between attempts
+        place = {"HOME": str(tmp_path_factory.mktemp("home")), "AWS_ENDPOINT_URL": between.url}
+        once = {"AWS_MAX_ATTEMPTS": "1"}  # botocore waits seconds between attempts
+        for name, value in (KEYS | place | once).items():
+            environment.setenv(name, value)
         filesystem._SYSTEMS.clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         system = fsspec.filesystem("s3")
         system.mkdir("photos")
-        system.pipe({f"photos/train/{name}": content for name, content in photographs().items()})
+        system.pipe({f"photos/train/{name}": content for name, content in PHOTOGRAPHS.items()})
         yield between
         between.close()
         filesystem._SYSTEMS.clear()
         fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-def photographs() -> dict[str, bytes]:
-    made = {}
-    for number in range(2 * PER_CLASS):
-        image = np.random.default_rng(number).integers(0, 255, (24, 24, 3), np.uint8)
-        made[f"{'cat' if number < PER_CLASS else 'dog'}/{number:03d}.jpg"] = cv2.imencode(".jpg", image)[1].tobytes()
-    return made
+def photograph(number: int) -> bytes:
+    image = np.random.default_rng(number).integers(0, 255, (24, 24, 3), np.uint8)
+    return cv2.imencode(".jpg", image)[1].tobytes()
+
+
+PHOTOGRAPHS = {f"{'cat' if n < PER_CLASS else 'dog'}/{n:03d}.jpg": photograph(n) for n in range(2 * PER_CLASS)}
 
 
 @pytest.fixture
@@ -73,22 +71,29 @@ def photos(proxy: Proxy) -> Iterator[str]:
 
 def workload(data: object, **settings: object) -> ap.Workload:
     ops = [ap.Decode(), ap.Resize(16, 16), ap.RandomFlip(), ap.Rescale(1 / 255)]
-    return ap.Workload(data=data, ops=ops, batch_size=8, **settings)  # type: ignore[arg-type]  # of any kind
+    return ap.Workload(data=data, ops=ops, **{"batch_size": 8, **settings})  # type: ignore[arg-type]  # of any kind
 
 
-def test_a_bucket_holds_what_was_put_there(photos: str) -> None:
+def loader(work: ap.Workload, loader: Any = None, **settings: Any) -> ap.Loader:
+    return ap.build_loader(work, ap.PipelineConfig(loader=loader or ap.Threads(workers=2), **settings))
+
+
+def test_a_bucket_holds_what_was_put_there_and_one_that_does_not_exist_is_named(photos: str) -> None:
     data = ap.ImageFolder(photos)
-    expected = photographs()
-    assert data.classes == ("cat", "dog")
-    assert {data.name(index).removeprefix(f"{photos}/"): data.read(index)[0] for index in range(len(data))} == expected
-    assert storage_of(data) == "s3"
+    found = {data.name(index).removeprefix(f"{photos}/"): data.read(index)[0] for index in range(len(data))}
+    assert (data.classes, found, storage_of(data)) == (("cat", "dog"), PHOTOGRAPHS, "s3")
+    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
+        ap.ImageFolder("s3://no-such-bucket/train")
 
 
-def test_a_read_is_one_request_and_the_listing_is_not_asked_for_again(photos: str, proxy: Proxy) -> None:
+def test_a_pickle_holds_the_listing_and_no_credential_and_a_read_is_one_request(photos: str, proxy: Proxy) -> None:
     data = ap.ImageFolder(photos)
+    data.read(0)
     proxy.requests.clear()
-    again = pickle.loads(pickle.dumps(data))
-    again.read(0), again.digest(), again.mean_bytes(), len(again)
+    packed = pickle.dumps(data)
+    again = pickle.loads(packed)
+    again.read(0), again.mean_bytes(), len(again)
+    assert SECRET not in f"{again.digest()} {data!r} {data.name(0)} {packed!r}"
     assert proxy.requests == [("GET", "/photos/train/cat/000.jpg")]
 
 
@@ -109,13 +114,12 @@ def test_64_reads_are_in_flight_at_a_time(photos: str, proxy: Proxy) -> None:
     data = ap.ImageFolder(photos)
     together = meeting(proxy, 64)
     with ThreadPoolExecutor(64) as pool:
-        read = list(pool.map(data.read, range(64)))
-    assert [content for content, _ in read] == list(photographs().values())
+        assert [content for content, _ in pool.map(data.read, range(64))] == list(PHOTOGRAPHS.values())
     assert not together.broken
 
 
 @pytest.mark.parametrize(
-    "loader",
+    "kind",
     [
         ap.Threads(workers=16, queue_size=2),
         ap.Threads(workers=2, queue_size=2, read_ahead=16),
@@ -123,54 +127,58 @@ def test_64_reads_are_in_flight_at_a_time(photos: str, proxy: Proxy) -> None:
         ap.TfData(num_parallel_calls=16),
         ap.TfData(num_parallel_calls=2, read_ahead=16),
     ],
-    ids=lambda loader: f"{loader.kind}-{loader.read_ahead}",
+    ids=lambda kind: f"{kind.kind}-{kind.read_ahead}",
 )
-def test_as_many_reads_wait_at_a_time_as_a_loader_was_told(
-    loader: ap.Threads | ap.Processes | ap.TfData, photos: str, proxy: Proxy
-) -> None:
-    small = dataclasses.replace(workload(ap.ImageFolder(photos)), batch_size=2)
-    with ap.build_loader(small, ap.PipelineConfig(loader=loader)) as built:
+def test_as_many_reads_wait_at_a_time_as_a_loader_was_told(kind: Any, photos: str, proxy: Proxy) -> None:
+    with loader(workload(ap.ImageFolder(photos), batch_size=2), kind) as built:
         together = meeting(proxy, 16)
         assert len(list(built.batches(0))) == 32
     assert not together.broken
 
 
+def test_a_conversion_from_a_bucket_waits_for_many_reads_at_a_time(photos: str, proxy: Proxy, tmp_path: Path) -> None:
+    job = converting.job(workload(ap.ImageFolder(photos)), "tfrecord", tmp_path / "set", cut=0)
+    together = meeting(proxy, 8)  # there are eight shards
+    assert job.run().samples == 64
+    assert not together.broken
+
+
+FORKS = """
+import os, autopipe as ap
+data = ap.ImageFolder({photos!r})
+first = data.read(0)
+child = os.fork()
+if child == 0:
+    os._exit(0 if data.read(0) == first else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
 def test_a_forked_process_reads_with_a_connection_of_its_own(photos: str) -> None:
-    script = (
-        "import os, autopipe as ap\n"
-        f"data = ap.ImageFolder({photos!r})\n"
-        "first = data.read(0)\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    os._exit(0 if data.read(0) == first else 3)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
-    )
-    succeeded(python("-W", "ignore", "-c", script))
+    succeeded(python("-W", "ignore", "-c", FORKS.format(photos=photos)))
 
 
-def test_credentials_are_looked_for_once_however_many_threads_begin_to_read(photos: str, tmp_path: Path) -> None:
+READS = """
+import pickle, sys
+from concurrent.futures import ThreadPoolExecutor
+data = pickle.load(open(sys.argv[1], "rb"))
+with ThreadPoolExecutor(32) as pool:
+    assert len(list(pool.map(data.read, range(32)))) == 32
+"""
+
+
+def test_credentials_are_looked_for_once_however_many_threads_begin_to_read(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They come from a program that `~/.aws/config` names, as one for a role or single sign-on."""
     keys = json.dumps({"Version": 1, "AccessKeyId": "testing", "SecretAccessKey": SECRET})
-    program = tmp_path / "credentials.sh"
+    program, config = tmp_path / "credentials.sh", tmp_path / "config"
     program.write_text(f"echo asked >> {tmp_path}/asked\necho '{keys}'\n")
-    (tmp_path / "config").write_text(f"[profile role]\ncredential_process = /bin/sh {program}\n")
-    script = (
-        "import pickle, sys\n"
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "data = pickle.load(sys.stdin.buffer)\n"
-        "with ThreadPoolExecutor(32) as pool:\n"
-        "    assert len(list(pool.map(data.read, range(32)))) == 32\n"
-    )
-    kept = {name: value for name, value in os.environ.items() if "ACCESS_KEY" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        input=pickle.dumps(ap.ImageFolder(photos)),
-        env=kept | {"AWS_PROFILE": "role", "AWS_CONFIG_FILE": str(tmp_path / "config")},
-        capture_output=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    config.write_text(f"[profile role]\ncredential_process = /bin/sh {program}\n")
+    (tmp_path / "data").write_bytes(pickle.dumps(ap.ImageFolder(photos)))
+    for name in KEYS.keys() - {"AWS_DEFAULT_REGION"}:
+        monkeypatch.delenv(name)
+    succeeded(python("-c", READS, tmp_path / "data", AWS_PROFILE="role", AWS_CONFIG_FILE=str(config)))
     assert (tmp_path / "asked").read_text() == "asked\n"
 
 
@@ -186,32 +194,32 @@ def refuse(part: str, status: int, code: str, *commands: str) -> Fault:
 
 def test_an_object_that_is_gone_or_empty_may_be_skipped_and_replaced(photos: str, proxy: Proxy, tmp_path: Path) -> None:
     system, url = fsspec.filesystem("s3"), f"{photos.rpartition('/')[0]}/with-an-empty-one"
-    system.pipe({f"{url}/{name}": content for name, content in photographs().items()})
+    system.pipe({f"{url}/{name}": content for name, content in PHOTOGRAPHS.items()})
     system.pipe_file(f"{url}/cat/007.jpg", b"")
     proxy.fault = refuse("train/cat/009.jpg", 404, "NoSuchKey")
     for data, said in ((url, "cat/007.jpg` is empty (0 bytes)"), (photos, "cat/009.jpg` does not exist")):
         log = tmp_path / data.rpartition("/")[2]
-        skipping = workload(ap.ImageFolder(data), on_bad_sample="skip", bad_sample_log=str(log))
-        with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
-            assert sum(len(x) for x, _ in loader.batches(0)) == 2 * PER_CLASS
+        with loader(workload(ap.ImageFolder(data), on_bad_sample="skip", bad_sample_log=str(log))) as made:
+            assert sum(len(x) for x, _ in made.batches(0)) == 2 * PER_CLASS
         assert f"`{data}/{said}" in log.read_text()
 
 
-def test_denied_access_is_named_no_credential_is(photos: str, proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
+def test_denied_access_is_named_no_credential_is_and_bad_samples_that_are_skipped_are_others(
+    photos: str, proxy: Proxy, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    data = ap.ImageFolder(photos)
+    with loader(workload(data, on_bad_sample="skip", bad_sample_log=str(tmp_path / "bad.jsonl"))) as made:
+        proxy.fault = refuse("cat/007.jpg", 403, "ExpiredToken")
+        with pytest.raises(DataError, match=r"Access to `s3://photos/train/cat/007\.jpg` is denied"):
+            list(made.batches(0))
+    proxy.fault = refuse("denied", 403, "AccessDenied", "PUT", "POST")
+    with pytest.raises(DataError, match=r"Access to `s3://photos/denied/part-0-of-1\.json` is denied"):
+        converting.job(workload(data), "tfrecord", "s3://photos/denied").run()
     proxy.fault = refuse("photos", 403, "AccessDenied")
     caplog.set_level("DEBUG", "autopipe")
     with pytest.raises(DataError, match="Access to `s3://photos/train` is denied") as caught:
         ap.ImageFolder(photos)
     assert SECRET not in f"{caught.value!r}{caught.value.__cause__!r}{caplog.text}"
-
-
-def test_denied_access_stops_an_epoch_though_bad_samples_are_skipped(photos: str, proxy: Proxy, tmp_path: Path) -> None:
-    data = ap.ImageFolder(photos)
-    skipping = workload(data, on_bad_sample="skip", bad_sample_log=str(tmp_path / "bad.jsonl"))
-    with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
-        proxy.fault = refuse("cat/007.jpg", 403, "ExpiredToken")
-        with pytest.raises(DataError, match=r"Access to `s3://photos/train/cat/007\.jpg` is denied"):
-            list(loader.batches(0))
 
 
 def test_a_connection_that_is_cut_is_tried_once_more_and_then_names_the_object(photos: str, proxy: Proxy) -> None:
@@ -226,68 +234,34 @@ def test_a_connection_that_is_cut_is_tried_once_more_and_then_names_the_object(p
 
     proxy.fault = fault
     proxy.requests.clear()
-    assert data.read(0)[0] == photographs()["cat/000.jpg"]
+    assert data.read(0)[0] == PHOTOGRAPHS["cat/000.jpg"]
     assert len(proxy.requests) == 2
     with pytest.raises(DataError, match=r"`s3://photos/train/cat/000\.jpg` cannot be read") as caught:
         data.read(0)
     assert not isinstance(caught.value, BadSampleError)
 
 
-def test_neither_a_pickle_nor_a_digest_holds_a_credential(photos: str) -> None:
-    data = ap.ImageFolder(photos)
-    data.read(0)
-    assert SECRET.encode() not in pickle.dumps(data)
-    assert SECRET not in f"{data.digest()} {data!r} {data.name(0)}"
-    assert os.environ["AWS_SECRET_ACCESS_KEY"] == SECRET
-
-
-def test_a_bucket_that_does_not_exist_is_named(photos: str) -> None:
-    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
-        ap.ImageFolder("s3://no-such-bucket/train")
-
-
-def test_a_bucket_is_converted_and_trained_from(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_converted_as_a_whole_and_in_parts_and_trained_from(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    target = "s3://photos/kept/tfrecord"
-    convert = ("convert", "--images", photos, "--image-size", "16", "--to", "tfrecord", "--out", target)
-    said = run(tmp_path, *convert, "--verify")
+    convert = ("convert", "--images", photos, "--image-size", "16", "--to", "tfrecord", "--out")
+    target, parts = "s3://photos/kept/tfrecord", "s3://photos/parts"
+    said = run(tmp_path, *convert, target, "--verify")
     assert f"wrote     64 samples to {target}" in said
     assert "verified  every file, and 32 samples against the source" in said
-    assert "64 were there already" in run(tmp_path, *convert)
+    assert "64 were there already" in run(tmp_path, *convert, target)
+    for part in ("0/2", "1/2"):
+        said = run(tmp_path, *convert, parts, "--shard", part)
+    assert f"autopipe {shlex.join((*convert, parts))}" in said
+    assert f"wrote     0 samples to {parts}" in run(tmp_path, *convert, parts)
 
-    data = ap.ImageFolder(photos)
-    kept = ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2), keep="tfrecord")
-    plain = ap.PipelineConfig(loader=ap.Threads(workers=4))
-    with (
-        ap.build_loader(workload(data, converted="s3://photos/kept"), kept) as there,
-        ap.build_loader(workload(data), plain) as here,
-    ):
+    kept, data = ap.Processes(workers=2, queue_size=2), ap.ImageFolder(photos)
+    there = loader(workload(data, converted="s3://photos/kept"), kept, keep="tfrecord")
+    with there, loader(workload(data)) as here:
         for mine, theirs in zip(there.batches(0), here.batches(0), strict=True):
             np.testing.assert_array_equal(mine[0], theirs[0])
             np.testing.assert_array_equal(mine[1], theirs[1])
-
-
-def test_parts_are_joined_by_the_command_that_is_printed(photos: str, tmp_path: Path) -> None:
-    target = "s3://photos/parts"
-    convert = ("convert", "--images", photos, "--image-size", "16", "--to", "tfrecord", "--out", target)
-    for part in ("0/2", "1/2"):
-        said = run(tmp_path, *convert, "--shard", part)
-    assert f"autopipe {shlex.join(convert)}" in said
-    assert f"wrote     0 samples to {target}" in run(tmp_path, *convert)
-
-
-def test_a_conversion_from_a_bucket_waits_for_many_reads_at_a_time(photos: str, proxy: Proxy, tmp_path: Path) -> None:
-    job = converting.job(workload(ap.ImageFolder(photos)), "tfrecord", tmp_path / "set", cut=0)
-    together = meeting(proxy, 8)  # there are eight shards
-    assert job.run().samples == 64
-    assert not together.broken
-
-
-def test_a_bucket_that_may_not_be_written_to_is_named(photos: str, proxy: Proxy, tmp_path: Path) -> None:
-    data = ap.ImageFolder(photos)
-    proxy.fault = refuse("denied", 403, "AccessDenied", "PUT", "POST")
-    with pytest.raises(DataError, match=r"Access to `s3://photos/denied/part-0-of-1\.json` is denied"):
-        converting.job(workload(data), "tfrecord", "s3://photos/denied").run()
 
 
 def test_the_python_of_the_documentation_runs(
