@@ -13,10 +13,17 @@ import pytest
 
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
-from autopipe.workload.ops import geometry, planner
+from autopipe.workload.ops import planner
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 from tests.fakes import damage
+
+
+def written(path: Path, **columns: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in columns.items():
+            file[name.replace("__", "/")] = values
+    return path
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,68 +32,60 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         HDF5("nowhere.h5")
 
 
-def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist"):
-        HDF5("nowhere.h5")
+IMAGES = np.zeros((3, 4, 4, 3), np.uint8)
+SET: dict[str, Any] = {
+    "group__images": IMAGES,
+    "labels": np.zeros(4),
+    "bytes": [b"cat"] * 3,
+    "link": h5py.SoftLink("/link"),
+}
+SET["texts"] = np.array(["cat"] * 3, h5py.string_dtype())
+NO_NUMBERS = r"The dataset `{}` of `.*` must hold numbers, but holds text.*numpy\.unique"
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "y", "said"),
+    [
+        ("nowhere.h5", "x", "y", "does not exist"),
+        ("other", "x", "y", "cannot be read as an HDF5 file"),
+        ("set.h5", "group/images", "label", r"datasets are .*`group/images`, .*`labels`.*Did you mean `labels`"),
+        ("set.h5", "group/images", "labels", "equally long"),
+        ("set.h5", {"a": "group/images", "b": "labels"}, None, r"equally long and not empty, but .*`labels` \(4,\)"),
+        ("set.h5", "group/images", "bytes", NO_NUMBERS.format("bytes")),
+        ("set.h5", "group/images", "texts", NO_NUMBERS.format("texts")),
+        ("set.h5", "group/images", "link", r"set\.h5"),  # to itself
+    ],
+)
+def test_what_cannot_be_read_is_named(name: str, x: Any, y: str | None, said: str, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"nothing of the kind")
-    with pytest.raises(DataError, match="cannot be read as an HDF5 file"):
-        HDF5(tmp_path / "other")
-
-
-def test_arrays_that_are_not_there_and_lengths_that_differ_are_named(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        file["group/images"], file["labels"] = np.zeros((3, 2)), np.zeros(4)
-    with pytest.raises(DataError, match=r"datasets are `group/images`, `labels`.*Did you mean `labels`"):
-        HDF5(tmp_path / "set.h5", x="group/images", y="label")
-    with pytest.raises(DataError, match="equally long"):
-        HDF5(tmp_path / "set.h5", x="group/images", y="labels")
-    with pytest.raises(DataError, match=r"equally long and not empty, but they are .*`labels` \(4,\)"):
-        HDF5(tmp_path / "set.h5", x={"images": "group/images", "more": "labels"}, y=None)
-    assert len(HDF5(tmp_path / "set.h5", x="group/images", y=None)) == 3
-
-
-@pytest.mark.parametrize("dtype", ["S3", h5py.string_dtype()])
-def test_texts_in_a_file_are_no_targets(tmp_path: Path, dtype: Any) -> None:
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        file["x"] = np.zeros((2, 4, 4, 3), np.uint8)
-        file.create_dataset("y", data=[b"cat", b"dog"], dtype=dtype)
-    with pytest.raises(DataError, match=r"The dataset `y` of `.*` must hold numbers, but holds text.*numpy\.unique"):
-        HDF5(tmp_path / "set.h5")
+    file = written(tmp_path / "set.h5", **SET)
+    with pytest.raises(DataError, match=said):
+        HDF5(tmp_path / name, x=x, y=y)
+    assert len(HDF5(file, x="group/images", y=None)) == 3
 
 
 def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
-    pixels = np.arange(48, dtype=np.uint8).reshape(4, 2, 2, 3)
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        file["photos"], file["numbers"], file["price"] = pixels, np.zeros((4, 5), np.float32), np.arange(4)
-    data = HDF5(tmp_path / "set.h5", {"numbers": "numbers", "image": "photos"}, "price", "price")
-    plan = planner.make_plan(Workload(data=data, ops=[geometry.RandomFlip()], batch_size=2))
+    columns = {"photos": IMAGES, "numbers": np.zeros((3, 5), np.float32), "price": np.arange(3)}
+    file = written(tmp_path / "set.h5", **columns)
+    data = HDF5(file, {"numbers": "numbers", "image": "photos"}, "price", "price")
+    plan = planner.make_plan(Workload(data=data, ops=[], batch_size=2))
     assert plan.source.labels == ("x.image", "y", "x.numbers", "sample_weight")
     assert (plan.source.x.kind, plan.source.y and plan.source.y.kind) == (FieldKind.IMAGE, FieldKind.LABEL)
-    pair = HDF5(tmp_path / "set.h5", ["photos", "numbers"], None)
-    assert [part.shape for part in pair.read(0)[0]] == [(2, 2, 3), (5,)]
+    pair = HDF5(file, ["photos", "numbers"], None)
+    assert [part.shape for part in pair.read(0)[0]] == [(4, 4, 3), (5,)]
     assert planner.make_plan(Workload(data=pair, ops=[], batch_size=2)).source.labels == ("x.0", "y", "x.1")
 
 
 def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"], file["y"] = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3), np.arange(20)
-    assert damage.unnamed(HDF5, tmp_path / "a.h5", tries=60) == []
-
-
-def test_a_link_to_itself_is_refused_by_the_files_name(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"], file["y"] = np.arange(20), h5py.SoftLink("/y")
-    with pytest.raises(DataError, match=r"a\.h5"):
-        HDF5(tmp_path / "a.h5")
+    x = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3)
+    assert damage.unnamed(HDF5, written(tmp_path / "a.h5", x=x, y=np.arange(20)), tries=60) == []
 
 
 @pytest.mark.parametrize(
     "x", [np.arange(48).reshape(12, 4).astype(">f4"), np.arange(48).reshape(12, 4) > 9, np.arange(12) % 2 == 0]
 )
 def test_rows_have_the_byte_order_of_this_machine(x: Any, tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        file["x"] = x
-    data = HDF5(tmp_path / "set.h5", y=None)
+    data = HDF5(written(tmp_path / "set.h5", x=x), y=None)
     found = np.stack([data.read(number) for number in range(12)])
     np.testing.assert_array_equal(found, x)
     assert found.dtype.isnative
