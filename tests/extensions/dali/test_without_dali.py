@@ -22,6 +22,7 @@ from autopipe.workload.data import arrays, table
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes.facts import facts
+from tests.fakes.sources import Made
 
 DALI = ap.PipelineConfig(loader=Dali(num_threads=2))
 ANY_JPEG = ap.Decode(strict=False)
@@ -43,30 +44,21 @@ def workload(photos: Path, *ops: Op, **changes: Any) -> ap.Workload:
 )
 def test_what_dali_decodes_otherwise_is_left_out(photos: Path, tmp_path: Path, decode: ap.Decode, why: str) -> None:
     if decode.is_deep:
-        photos = tmp_path
-        for number in range(4):
-            cv2.imwrite(str(photos / f"{number}.png"), np.zeros((9, 9, 3), np.uint16))
-        (photos / "labels.csv").write_text("path,label\n" + "".join(f"{number}.png,0\n" for number in range(4)))
-    work = workload(photos, decode)
+        cv2.imwrite(str(tmp_path / "a.png"), np.zeros((9, 9, 3), np.uint16))
+        (tmp_path / "labels.csv").write_text("path,label\n" + "a.png,0\n" * 4)
+    work = workload(tmp_path if decode.is_deep else photos, decode)
     left_out = Dali.impossible(make_plan(work))["loader", "dali"]
     with pytest.raises(ConfigError, match=why) as caught:
         build_loader(work, DALI)
     assert left_out in caught.value.message
 
 
-class Two:
-    """Samples of two images."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def read(self, index: int) -> Any:
-        return {"left": np.zeros((8, 8, 3), np.uint8), "right": np.zeros((8, 8, 3), np.uint8)}, index
+TWO = Made(8, lambda index: ({"left": np.zeros((8, 8, 3), np.uint8), "right": np.zeros((8, 8, 3), np.uint8)}, index))
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
-    [(arrays.Arrays(np.zeros((8, 9, 9, 3), np.uint8)), "decodes image files"), (Two(), "samples have several parts")],
+    [(arrays.Arrays(np.zeros((8, 9, 9, 3), np.uint8)), "decodes image files"), (TWO, "samples have several parts")],
 )
 def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, why: str) -> None:
     work = ap.Workload(data=data, ops=[ap.Resize(8, 8)], batch_size=4)
@@ -75,14 +67,16 @@ def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, wh
         build_loader(work, DALI)
 
 
-def test_ops_that_follow_do_not_matter(photos: Path) -> None:
+def test_ops_that_follow_do_not_matter_and_bad_samples_and_the_package_do(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for ops in ([ANY_JPEG], [ANY_JPEG, ap.RandomCrop(20, 20)]):
         assert ("loader", "dali") not in Dali.impossible(make_plan(workload(photos, *ops)))
-
-
-def test_it_cannot_skip_bad_samples_since_dali_does_not_tell_of_all(photos: Path) -> None:
-    with pytest.raises(ConfigError, match="on_bad_sample"):
+    with pytest.raises(ConfigError, match="on_bad_sample"):  # DALI does not tell of all
         build_loader(workload(photos, ANY_JPEG, on_bad_sample="skip"), DALI)
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    with pytest.raises(MissingExtraError, match="the extra `dali` brings it"):
+        build_loader(workload(photos, ANY_JPEG), DALI)
 
 
 def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +90,6 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, mo
     assert "dali.device gpu: no NVIDIA card is seen here" in trimmed.left_out
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
         build_loader(work, ap.PipelineConfig(loader=Dali(num_threads=2, device="gpu")))
-
-
-def test_its_package_is_named_by_the_extra_where_it_is_missing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
-    with pytest.raises(MissingExtraError, match="the extra `dali` brings it"):
-        build_loader(workload(photos, ANY_JPEG), DALI)
 
 
 def test_it_says_what_would_run_and_how_pixels_differ() -> None:

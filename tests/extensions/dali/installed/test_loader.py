@@ -24,11 +24,9 @@ from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.dali.filler import DaliDecoder
 from autopipe.extensions.dali.loader import Dali
 from autopipe.measure import verify
-from autopipe.measure.description import describe
 from autopipe.measure.outcome import Report
 from autopipe.reports import tables
 from autopipe.workload.ops.decode import decode
-from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import resized
 from autopipe.workload.sample import Batch, FieldKind
 from tests.fakes import consumers
@@ -117,21 +115,6 @@ def test_verify_finds_its_batches_to_be_the_same_within_a_level(photos: Path) ->
     found = verify.verify(workload(photos), configs, samples=23, report=Mock(spec=Report))
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 23), (None, 23)]
     assert tables.agrees(found)
-
-
-def test_a_search_is_told_why_it_cannot_be_tried(photos: Path) -> None:
-    import keras
-
-    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
-    model.compile()
-
-    def found(work: ap.Workload) -> dict[tuple[str, str | int], str]:
-        described = describe(work, make_plan(work), model)
-        return {(each.parameter, each.value): each.reason for each in described.impossible}
-
-    assert ("loader", "dali") not in found(workload(photos))
-    strict = found(workload(photos, ops=[ap.Decode(), ap.Resize(8, 8)]))
-    assert "Decode(strict=False)" in strict["loader", "dali"]
 
 
 # ---------------------------------------------------------------- what goes wrong
