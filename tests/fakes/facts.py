@@ -8,17 +8,8 @@ from autopipe.measure.facts import Description, Facts
 
 T = TypeVar("T")
 
-DESCRIBED = Description(
-    samples=2000,
-    batch_size=32,
-    compact_bytes=1,
-    finished_bytes=1,
-    backend="none",
-    mean_bytes=1.0,
-    data_digest="d",
-    ops="o",
-    model="m",
-)
+_SIZES: dict[str, Any] = {"samples": 2000, "batch_size": 32, "compact_bytes": 1, "finished_bytes": 1}
+DESCRIBED = Description(**_SIZES, backend="none", mean_bytes=1.0, data_digest="d", ops="o", model="m")
 
 
 def facts(**known: Any) -> Facts:

@@ -8,7 +8,7 @@ from typing import Any
 
 from autopipe.artifact.codegen import profile_of
 from autopipe.artifact.schema import Profile
-from autopipe.measure.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import Ceiling, Limits, ReadCosts, ReadRung
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import space as spaces
@@ -44,12 +44,9 @@ class Slow(Surface):
     def _ceiling(self, setup: ModelSetup) -> Ceiling:
         plain = super()._ceiling(setup)
         read, decode, flip, rescale = plain.op_costs
-        costs: tuple[OpCost, ...] = (
-            read.model_copy(update={"wait_seconds_per_image": 0.0009}),
-            decode.model_copy(update={"lock_seconds_per_image": 0.00004}),
-            flip.model_copy(update={"lock_seconds_per_image": 0.00002}),
-            rescale,
-        )
+        read = read.model_copy(update={"wait_seconds_per_image": 0.0009})
+        decode = decode.model_copy(update={"lock_seconds_per_image": 0.00004})
+        costs = read, decode, flip.model_copy(update={"lock_seconds_per_image": 0.00002}), rescale
         rungs = (ReadRung(at_once=1, images_per_second=1000.0), ReadRung(at_once=8, images_per_second=7600.0))
         reads = ReadCosts(latency_seconds=0.001, cpu_seconds=0.0001, rungs=rungs, bytes_per_image=38_000.0)
         return plain.model_copy(update={"op_costs": costs, "reads": reads})
@@ -60,13 +57,8 @@ def searched(*, epochs: int | None = 20) -> Searched:
     """Return what a search over the surface found; the same for the same epochs."""
     surface = Slow(model_rate=6000.0, model_core_seconds=0.0002, noise=0.03, seed=5, quirks=2)
     space = spaces.parse(SPACE)({"cores": surface.cores, "gpus": 0})
-    settings = Settings(
-        clock=surface.clock,
-        trials=24,
-        epochs=epochs,
-        limits=Limits(convert=epochs is not None),
-        command="autopipe tune train.py:workload --epochs 20",
-    )
+    limits, command = Limits(convert=epochs is not None), "autopipe tune train.py:workload --epochs 20"
+    settings = Settings(clock=surface.clock, trials=24, epochs=epochs, limits=limits, command=command)
     return study.run(space, surface, dataclasses.replace(surface.facts(), accelerator=False), settings)
 
 
@@ -82,14 +74,9 @@ def payback(**changes: Any) -> Payback:
         "rate": Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
         "cut": 2,
         "convert_seconds": Estimate(value=30.0, low=27.0, high=33.0),
-        "bytes": 3 * 2**30,
-        "free_bytes": 50 * 2**30,
-        "saved_seconds": 12.0,
-        "epochs": 3.25,
-        "overruled": False,
-        "advice": False,
     }
-    return Payback(**{**plain, **changes})
+    plain |= {"bytes": 3 * 2**30, "free_bytes": 50 * 2**30, "saved_seconds": 12.0, "epochs": 3.25}
+    return Payback(**{**plain, "overruled": False, "advice": False, **changes})
 
 
 def profile(found: Result | None = None, **changes: Any) -> Profile:

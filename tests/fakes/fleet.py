@@ -25,20 +25,13 @@ from tests.fakes.measurements import measurement
 from tests.fakes.profiles import GIB
 from tests.fakes.surface import Surface
 
-BASELINE_RATE = 300.0
-"""Images/s of other people's code, on each machine."""
+BASELINE_RATE = 300.0  # images/s of other people's code, on each machine
 
 
 def imaginary(*, cores: int = 4, gpus: int = 0, keras: str = "3.15.0") -> Machine:
     """Return a machine with so many cores and cards, and that version of Keras."""
-    versions = {
-        "autopipe": "0.1.0",
-        "tensorflow": "2.21.0",
-        "keras": keras,
-        "opencv": "4.10.0",
-        "numpy": "2.1.0",
-        "optuna": "4.5.0",
-    }
+    versions = {"autopipe": "0.1.0", "tensorflow": "2.21.0", "keras": keras, "opencv": "4.10.0"}
+    versions |= {"numpy": "2.1.0", "optuna": "4.5.0"}
     return Machine(
         cpu=Cpu(model="Imaginary 9000", cores=cores, logical_cores=cores),
         memory=Memory(usable_bytes=64 * GIB, available_bytes=60 * GIB),
@@ -52,19 +45,12 @@ def imaginary(*, cores: int = 4, gpus: int = 0, keras: str = "3.15.0") -> Machin
 
 @dataclass
 class Trials:
-    """Plays `TrialRunner`: trials on a surface.
-
-    Attributes:
-        surface: what measures.
-        accelerators: how many the workload's backend sees.
-        on_describe: called when a command has begun.
-        on_measure: called at each trial.
-    """
+    """Plays `TrialRunner`: trials on a surface."""
 
     surface: Surface
-    accelerators: int = 0
-    on_describe: Callable[[], None] = lambda: None
-    on_measure: Callable[[], None] = lambda: None
+    accelerators: int = 0  # how many the workload's backend sees
+    on_describe: Callable[[], None] = lambda: None  # when a command has begun
+    on_measure: Callable[[], None] = lambda: None  # at each trial
     pid: int | None = None
 
     def __enter__(self) -> Self:

@@ -14,30 +14,22 @@ from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
 
 class ArrayLoader(Loader):
-    """Hands over copies of rows of `x` and `y`.
-
-    Attributes:
-        asked: (epoch, start, last) of each call of `batches`, in order.
-        handed: sample indices of each batch that was handed over, in order.
-        closed: whether `close` was called.
-        fails_at: (epoch, batch) at which `error` is raised instead of a batch.
-    """
+    """Hands over copies of rows of `x` and `y`."""
 
     def __init__(
         self, x: NDArray[Any], y: NDArray[Any] | None, batch_size: int, *, drop: bool = False, shuffle: bool = True
     ) -> None:
-        self.x, self.y = x, y
-        self.batch_size = batch_size
+        self.x, self.y, self.batch_size = x, y, batch_size
         self.last_batch_samples = len(x) % batch_size or batch_size
         self.buffered_batches = 0
         self.finish = Finish()
         label = None if y is None else Field(FieldKind.LABEL if y.ndim == 1 else FieldKind.ARRAY, y.shape[1:], y.dtype)
         self.spec = SampleSpec(Field(FieldKind.IMAGE, x.shape[1:], x.dtype), label)
         self.order = BatchOrder(count=len(x), batch_size=batch_size, seed=0, shuffle=shuffle, drop_remainder=drop)
-        self.asked: list[tuple[int, int, bool]] = []
-        self.handed: list[list[int]] = []
+        self.asked: list[tuple[int, int, bool]] = []  # (epoch, start, last) of each call of `batches`
+        self.handed: list[list[int]] = []  # sample indices of each batch
         self.closed = False
-        self.fails_at: tuple[int, int] | None = None
+        self.fails_at: tuple[int, int] | None = None  # (epoch, batch) at which `error` is raised instead
         self.error: Exception = RuntimeError("no error was set")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,17 +67,11 @@ class FakeNvml:
             raise NVMLError("Not Found")
         return Device(name="NVIDIA A100 MIG 1g.5gb", uuid=uuid, total=5 * 2**30)
 
-    def nvmlDeviceGetUUID(self, device: Device) -> str:
-        return device.uuid
-
-    def nvmlDeviceGetName(self, device: Device) -> str:
-        return device.name
+    nvmlDeviceGetUUID = staticmethod(operator.attrgetter("uuid"))
+    nvmlDeviceGetName = staticmethod(operator.attrgetter("name"))
+    nvmlDeviceGetPowerUsage = staticmethod(operator.attrgetter("milliwatts"))
 
     def nvmlDeviceGetMemoryInfo(self, device: Device) -> Device:
         return device
 
-    def nvmlDeviceGetUtilizationRates(self, device: Device) -> Device:
-        return device
-
-    def nvmlDeviceGetPowerUsage(self, device: Device) -> int:
-        return device.milliwatts
+    nvmlDeviceGetUtilizationRates = nvmlDeviceGetMemoryInfo

@@ -14,25 +14,15 @@ def _steady(seconds: float) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Workers that make batches, a queue, and a model that takes them in order.
+    """Workers that make batches, a queue, and a model that takes them in order."""
 
-    Attributes:
-        producer_seconds: between two batches, when all workers work; each takes `workers` times as long for one.
-        consumer_seconds: a step, once it has its batch.
-        workers: who begin together.
-        queue: finished batches that may wait.
-        filled: batches that wait already when the model begins.
-        slowness: by which factor the machine is slower at a time; it holds for what begins then.
-        consumer_slowness: the same for the model alone.
-    """
-
-    producer_seconds: float
-    consumer_seconds: float
-    workers: int = 2
-    queue: int = 8
-    filled: int = 0
-    slowness: Callable[[float], float] = _steady
-    consumer_slowness: Callable[[float], float] = _steady
+    producer_seconds: float  # between two batches, when all workers work; each takes `workers` times as long for one
+    consumer_seconds: float  # a step, once it has its batch
+    workers: int = 2  # who begin together
+    queue: int = 8  # finished batches that may wait
+    filled: int = 0  # batches that wait already when the model begins
+    slowness: Callable[[float], float] = _steady  # of the machine at a time, for what begins then
+    consumer_slowness: Callable[[float], float] = _steady  # the same for the model alone
 
     @property
     def batches_per_second(self) -> float:
@@ -61,14 +51,9 @@ class Pipeline:
 
 
 def run(meter: Meter, pipeline: Pipeline, *, at_once: int = 1, steps: int = 10**9, blind: bool = False) -> float:
-    """Train until the meter has enough, or for `steps` steps, and return when that was.
+    """Train until the meter has enough, or for `steps` steps, `at_once` in an execution; return when that was.
 
-    Args:
-        meter: what follows the training.
-        pipeline: what is trained on.
-        at_once: `steps_per_execution`.
-        steps: how many there are.
-        blind: whether the loader cannot tell how full its queue is.
+    Where `blind`, the loader cannot tell how full its queue is.
     """
     seconds = 0.0
     for number, (seconds, waited, level) in enumerate(pipeline.steps(), start=1):

@@ -30,14 +30,8 @@ NOON = datetime.datetime(2025, 6, 1, 12, tzinfo=datetime.UTC)
 
 def hardware(**changes: Any) -> Hardware:
     """Return a machine of two cores, or one that differs from it."""
-    plain: dict[str, Any] = {
-        "cpu_model": "Imaginary 9000",
-        "cores": 2,
-        "memory_bytes": 8 * GIB,
-        "system": "Linux 6.8",
-        "python": "3.11.7",
-        "packages": {"tensorflow": "2.21.0", "keras": "3.15.0"},
-    }
+    plain: dict[str, Any] = {"cpu_model": "Imaginary 9000", "cores": 2, "memory_bytes": 8 * GIB, "system": "Linux 6.8"}
+    plain |= {"python": "3.11.7", "packages": {"tensorflow": "2.21.0", "keras": "3.15.0"}}
     return Hardware(**{**plain, **changes})
 
 
@@ -53,12 +47,8 @@ def digest(**changes: Any) -> WorkloadDigest:
 
 def profile(**changes: Any) -> Profile:
     """Return a profile of 1000 images a second, of at most 1250; `changes` of it, of its result, or of its winner."""
-    winner: dict[str, Any] = {
-        "config": config(),
-        "key": "0123456789ab",
-        "images_per_second": about(1000.0),
-        "data_wait_share": 0.05,
-    }
+    winner: dict[str, Any] = {"config": config(), "key": "0123456789ab", "images_per_second": about(1000.0)}
+    winner["data_wait_share"] = 0.05
     found: dict[str, Any] = {
         "baselines": (baseline("keras", 400.0),),
         "ceiling": ceiling(1250.0),

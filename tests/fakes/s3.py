@@ -66,25 +66,13 @@ class _Quiet(http.server.ThreadingHTTPServer):
 
 
 class Proxy:
-    """An HTTP proxy before a server on loopback.
-
-    Attributes:
-        latency_seconds: what each answer waits.
-        requests: ("GET", "/bucket/name") of each request so far.
-        fault: called before a request is passed on; may answer it instead, and then returns True.
-    """
+    """An HTTP proxy before a server on loopback."""
 
     def __init__(self, upstream: int) -> None:
         self.upstream = upstream
-        self.latency_seconds = 0.0
-        self.requests: list[tuple[str, str]] = []
-        self.fault: Fault = lambda handler: False
-        proxy = self
-
-        class Bound(Handler):
-            owner = proxy
-
-        self._server = _Quiet(("127.0.0.1", 0), Bound)
+        self.requests: list[tuple[str, str]] = []  # ("GET", "/bucket/name") of each so far
+        self.reset()
+        self._server = _Quiet(("127.0.0.1", 0), type("Bound", (Handler,), {"owner": self}))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -96,9 +84,9 @@ class Proxy:
 
     def reset(self) -> None:
         """Pass everything on at once, and forget what was asked."""
-        self.latency_seconds = 0.0
+        self.latency_seconds = 0.0  # what each answer waits
         self.requests.clear()
-        self.fault = lambda handler: False
+        self.fault: Fault = lambda handler: False  # may answer a request instead, and then returns True
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -48,49 +48,27 @@ class KerasLoader(LoaderConfig):
 
 @dataclass(kw_only=True)
 class Surface:
-    """One workload on one machine, as arithmetic. Times are core-seconds an image.
+    """One workload on one machine, as arithmetic. Times are core-seconds an image."""
 
-    Attributes:
-        cores: usable cores.
-        model_rate: images/s of the model alone.
-        model_core_seconds: what the model takes of the cores; 0 on an accelerator.
-        read_seconds: reading a file.
-        wait_seconds: that reading a file waits beside.
-        decode_seconds: the deterministic ops.
-        augment_seconds: the random ones.
-        cast_seconds: the cheap last ones.
-        compact_bytes: of one sample.
-        sample_count: samples an epoch.
-        noise: spread of a window's rate, and half of it of a whole run's, as a share.
-        quirks: seed of what is special about this machine; 0: nothing.
-        seed: of the noise.
-        fails: configurations that crash.
-        scaling: by which factor so many devices train faster than one.
-        alone_share: of the model's true rate, as it is read alone in a setup.
-        ceilings_seconds: measuring the ceilings, in seconds.
-        alone_seconds: measuring the model alone in one more setup, in seconds.
-        compared: baselines in place of Keras's default and tf.data's AUTOTUNE.
-    """
-
-    cores: int = 4
-    model_rate: float = 4000.0
-    model_core_seconds: float = 0.0
-    read_seconds: float = 0.00008
-    wait_seconds: float = 0.0
-    decode_seconds: float = 0.0006
-    augment_seconds: float = 0.00003
-    cast_seconds: float = 0.0001
-    compact_bytes: int = 150_528
-    sample_count: int = 20_000
-    noise: float = 0.02
-    quirks: int = 0
-    seed: int = 0
-    fails: Callable[[PipelineConfig], bool] = lambda config: False
-    scaling: Callable[[int], float] = lambda devices: 1.0
-    alone_share: Callable[[ModelSetup], float] = lambda setup: 1.0
-    ceilings_seconds: float = 3.0
-    alone_seconds: float = 1.0
-    compared: Sequence[Baseline] | None = None
+    cores: int = 4  # usable cores
+    model_rate: float = 4000.0  # images/s of the model alone
+    model_core_seconds: float = 0.0  # what the model takes of the cores; 0 on an accelerator
+    read_seconds: float = 0.00008  # reading a file
+    wait_seconds: float = 0.0  # that reading a file waits beside
+    decode_seconds: float = 0.0006  # the deterministic ops
+    augment_seconds: float = 0.00003  # the random ones
+    cast_seconds: float = 0.0001  # the cheap last ones
+    compact_bytes: int = 150_528  # of one sample
+    sample_count: int = 20_000  # samples an epoch
+    noise: float = 0.02  # spread of a window's rate, and half of it of a whole run's, as a share
+    quirks: int = 0  # seed of what is special about this machine; 0: nothing
+    seed: int = 0  # of the noise
+    fails: Callable[[PipelineConfig], bool] = lambda config: False  # configurations that crash
+    scaling: Callable[[int], float] = lambda devices: 1.0  # by which factor so many devices train faster than one
+    alone_share: Callable[[ModelSetup], float] = lambda setup: 1.0  # of its true rate, as it is read alone
+    ceilings_seconds: float = 3.0  # measuring the ceilings, in seconds
+    alone_seconds: float = 1.0  # measuring the model alone in one more setup, in seconds
+    compared: Sequence[Baseline] | None = None  # baselines in place of Keras's default and tf.data's AUTOTUNE
     now: float = field(default=0.0, init=False)
     measured: list[tuple[str, bool]] = field(default_factory=list, init=False)
 

@@ -43,8 +43,23 @@ def for_ever() -> None:
         time.sleep(60)
 
 
+def raises() -> None:
+    raise errors.OpError("Rule broken.", hint="Do this.")
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    "hang": for_ever,
+    "abort": os.abort,
+    "exit": lambda: os._exit(7),
+    "sys_exit": lambda: sys.exit("enough"),
+    "raise": raises,
+    "bind": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+    "thread_that_stays": lambda: threading.Thread(target=for_ever, daemon=False).start(),
+}
+
+
 class FakeSession:
-    """Measures nothing, and does one wrong thing first: a method by the name of the fault, with the options at hand."""
+    """Measures nothing, and does one wrong thing first: one of `FAULTS`, or a method that has the options at hand."""
 
     options: Options
     report: Report
@@ -59,7 +74,7 @@ class FakeSession:
         report.phase(Phase.OPEN)
         report.phase(Phase.MEASURE)
         if "fault" in options:
-            getattr(self, f"_{options['fault']}")()
+            self.do(str(options["fault"]))
         report.progress(64, 100.0)
         report.phase(Phase.CLOSE)
         return Measurement(
@@ -89,8 +104,8 @@ class FakeSession:
     def close(self) -> None:
         self.closing()
 
-    def _hang(self) -> None:
-        for_ever()
+    def do(self, fault: str) -> None:
+        (FAULTS.get(fault) or getattr(self, f"_{fault}"))()
 
     def _hang_and_ignore_sigterm(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -112,15 +127,6 @@ class FakeSession:
         self.report.log("hanging")
         for_ever()
 
-    def _abort(self) -> None:
-        os.abort()
-
-    def _exit(self) -> None:
-        os._exit(7)
-
-    def _sys_exit(self) -> None:
-        sys.exit("enough")
-
     def _kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -133,9 +139,6 @@ class FakeSession:
         os.kill(os.getpid(), signal.SIGTERM)
         for_ever()
 
-    def _raise(self) -> None:
-        raise errors.OpError("Rule broken.", hint="Do this.")
-
     def _allocate(self) -> None:
         while True:
             self.kept.append(b"x" * (16 << 20))
@@ -144,9 +147,6 @@ class FakeSession:
 
     def _grow(self) -> None:
         self.kept.append(b"x" * int(str(self.options["bytes"])))
-
-    def _bind(self) -> None:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
     def _print_megabytes(self) -> None:
         for _ in range(200):
@@ -177,10 +177,7 @@ class FakeSession:
         Path(str(self.options["path"])).write_text(str(process.pid))
         if "then" in self.options:
             self.report.log("grandchild started")
-            getattr(self, f"_{self.options['then']}")()
-
-    def _thread_that_stays(self) -> None:
-        threading.Thread(target=for_ever, daemon=False).start()
+            self.do(str(self.options["then"]))
 
 
 class SmallSession(FakeSession):

@@ -12,25 +12,16 @@ CUT = 0  # in place of a status: no answer, and the connection closed
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Attributes:
-    files: what it has, by path.
-    status: what it answers for each path; 200 where none is given.
-    ranges: whether it can send a part of a file.
-    asked: the bytes that were asked for and sent, by path, first and last.
-    broken: paths of which it sends the first half, and then closes the connection.
-    may_answer: it sends no content until this is set.
-    """
-
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.status: dict[str, int] = {}
-        self.ranges = True
-        self.asked: list[tuple[str, int, int]] = []
-        self.broken: set[str] = set()
-        self.may_answer = threading.Event()
+        self.files: dict[str, bytes] = {}  # by path
+        self.status: dict[str, int] = {}  # what it answers for a path in place of 200
+        self.ranges = True  # whether it can send a part of a file
+        self.asked: list[tuple[str, int, int]] = []  # the bytes that were asked for and sent: path, first and last
+        self.broken: set[str] = set()  # paths of which it sends the first half, and then closes the connection
+        self.may_answer = threading.Event()  # it sends no content until this is set
         self.may_answer.set()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
