@@ -1,7 +1,8 @@
-"""What `HDF5` refuses, and what it makes of its columns. Its contract is in test_contract.py."""
+"""The contract of sources on HDF5 files; what `HDF5` refuses, and what it makes of its columns."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from pathlib import Path
@@ -14,16 +15,62 @@ import pytest
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.hdf5.source import HDF5
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import FieldKind
+from autopipe.workload.sample import FieldKind, Source
 from autopipe.workload.workload import Workload
+from tests.contract import test_sources as contract
+from tests.contract.test_sources import *  # noqa: F403  # the contract itself
+from tests.contract.test_sources import Case
 from tests.fakes import damage
 
+del test_every_source_of_the_core_is_here  # noqa: F821
 
-def written(path: Path, **columns: Any) -> Path:
+
+def saved(path: Path, *, chunks: Any = None, **columns: Any) -> Path:
+    """Write columns; images in bytes become arrays of several lengths, and `x` has these chunks."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
         for name, values in columns.items():
-            file[name.replace("__", "/")] = values
+            if name == "image" and isinstance(values[0], bytes):
+                images = np.empty(len(values), object)  # as h5py writes them at once
+                images[:] = [np.frombuffer(each, np.uint8) for each in values]
+                file.create_dataset(name, data=images, dtype=h5py.vlen_dtype(np.uint8))
+            elif name == "x" and chunks:
+                file.create_dataset(name, data=values, chunks=chunks)
+            else:
+                file[name.replace("__", "/")] = values
     return path
+
+
+def hdf5(root: Path, count: int, chunks: Any = None) -> Source:
+    x, y = contract.rows(count)
+    return HDF5(saved(root / "set.h5", x=x, y=y, chunks=chunks))
+
+
+def encoded_hdf5(root: Path, count: int) -> Source:
+    images = [contract.image(number) for number in range(count)]
+    return HDF5(saved(root / "set.h5", image=images, y=np.arange(count) * 7), "image")
+
+
+def hdf5_of_several(root: Path, count: int) -> Source:
+    columns = contract.columns_of_several(count)
+    floats = {name: np.array(columns[name], np.float32) for name in ("features", "weight")}
+    return HDF5(saved(root / "set.h5", **columns | floats), **contract.SEVERAL)
+
+
+def hdf5_of_several_arrays(root: Path, count: int) -> Source:
+    x, y = contract.rows(count)
+    features, weight = np.arange(2 * count).reshape(count, 2), np.arange(count, dtype=np.float32)
+    path = saved(root / "set.h5", pixels=x, label=y, features=features, weight=weight)
+    return HDF5(path, x=["features", "pixels"], y={"kind": "label"}, sample_weight="weight")
+
+
+CASES = {
+    "HDF5": Case(hdf5, contract.row, "set.h5", None),
+    "HDF5 in chunks": Case(functools.partial(hdf5, chunks=(4, 2, 2, 3)), contract.row, "set.h5", None),
+    "HDF5 of several arrays": Case(hdf5_of_several_arrays, contract.of_several_arrays, "set.h5", None),
+    "HDF5 of encoded images": Case(encoded_hdf5, lambda number: (contract.image(number), 7 * number), "set.h5", None),
+    "HDF5 of several parts": Case(hdf5_of_several, contract.of_several, "set.h5", None),
+}
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,13 +80,8 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 
 IMAGES = np.zeros((3, 4, 4, 3), np.uint8)
-SET: dict[str, Any] = {
-    "group__images": IMAGES,
-    "labels": np.zeros(4),
-    "bytes": [b"cat"] * 3,
-    "link": h5py.SoftLink("/link"),
-}
-SET["texts"] = np.array(["cat"] * 3, h5py.string_dtype())
+SET: dict[str, Any] = {"group__images": IMAGES, "labels": np.zeros(4), "bytes": [b"cat"] * 3}
+OTHERS: dict[str, Any] = {"link": h5py.SoftLink("/link"), "texts": np.array(["cat"] * 3, h5py.string_dtype())}
 NO_NUMBERS = r"The dataset `{}` of `.*` must hold numbers, but holds text.*numpy\.unique"
 
 
@@ -58,7 +100,7 @@ NO_NUMBERS = r"The dataset `{}` of `.*` must hold numbers, but holds text.*numpy
 )
 def test_what_cannot_be_read_is_named(name: str, x: Any, y: str | None, said: str, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"nothing of the kind")
-    file = written(tmp_path / "set.h5", **SET)
+    file = saved(tmp_path / "set.h5", **SET, **OTHERS)
     with pytest.raises(DataError, match=said):
         HDF5(tmp_path / name, x=x, y=y)
     assert len(HDF5(file, x="group/images", y=None)) == 3
@@ -66,7 +108,7 @@ def test_what_cannot_be_read_is_named(name: str, x: Any, y: str | None, said: st
 
 def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
     columns = {"photos": IMAGES, "numbers": np.zeros((3, 5), np.float32), "price": np.arange(3)}
-    file = written(tmp_path / "set.h5", **columns)
+    file = saved(tmp_path / "set.h5", **columns)
     data = HDF5(file, {"numbers": "numbers", "image": "photos"}, "price", "price")
     plan = planner.make_plan(Workload(data=data, ops=[], batch_size=2))
     assert plan.source.labels == ("x.image", "y", "x.numbers", "sample_weight")
@@ -78,14 +120,14 @@ def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
 
 def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
     x = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3)
-    assert damage.unnamed(HDF5, written(tmp_path / "a.h5", x=x, y=np.arange(20)), tries=60) == []
+    assert damage.unnamed(HDF5, saved(tmp_path / "a.h5", x=x, y=np.arange(20)), tries=60) == []
 
 
 @pytest.mark.parametrize(
     "x", [np.arange(48).reshape(12, 4).astype(">f4"), np.arange(48).reshape(12, 4) > 9, np.arange(12) % 2 == 0]
 )
 def test_rows_have_the_byte_order_of_this_machine(x: Any, tmp_path: Path) -> None:
-    data = HDF5(written(tmp_path / "set.h5", x=x), y=None)
+    data = HDF5(saved(tmp_path / "set.h5", x=x), y=None)
     found = np.stack([data.read(number) for number in range(12)])
     np.testing.assert_array_equal(found, x)
     assert found.dtype.isnative

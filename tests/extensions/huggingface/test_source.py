@@ -1,4 +1,4 @@
-"""What `HuggingFace` and `Parquet` refuse, and what they make of labels. Their contract is in test_contract.py."""
+"""The contract of sources on Hugging Face datasets and Parquet files; what they refuse, and what labels become."""
 
 from __future__ import annotations
 
@@ -15,14 +15,52 @@ import pytest
 
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.huggingface.source import HuggingFace, Parquet
-from autopipe.workload.sample import FieldKind
+from autopipe.workload.sample import FieldKind, Source
 from autopipe.workload.workload import Workload
+from tests.contract.test_sources import *  # noqa: F403  # the contract itself
+from tests.contract.test_sources import SEVERAL, Case, columns_of_several, image, of_several, written
 from tests.fakes import damage
 
 pytestmark = pytest.mark.usefixtures("cache")
+del test_every_source_of_the_core_is_here  # noqa: F821
 
-WRONG: Any = {"kind": 3}
-NOTHING: Any = None
+
+def hugging_face(root: Path, count: int) -> Source:
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
+    values = {
+        "image": [{"bytes": image(n), "path": None} for n in range(count)],
+        "label": [n % 3 for n in range(count)],
+    }
+    datasets.Dataset.from_dict(values, features=features).save_to_disk(root / "set")
+    return HuggingFace(root / "set")
+
+
+def image_folder_of_hugging_face(root: Path, count: int) -> Source:
+    paths = [str(written(root / f"{number:06}.jpg", image(number))) for number in range(count)]
+    made = datasets.Dataset.from_dict({"image": paths}).cast_column("image", datasets.Image())
+    made.save_to_disk(root / "set")
+    return HuggingFace(root / "set", label=None)
+
+
+def parquet(root: Path, count: int) -> Source:
+    root.mkdir(parents=True, exist_ok=True)
+    columns = {"image": [image(n) for n in range(count)], "label": [7 * n for n in range(count)]}
+    pq.write_table(pa.table(columns), root / "set.parquet", row_group_size=4)
+    return Parquet(root / "*.parquet")
+
+
+def hugging_face_of_several(root: Path, count: int) -> Source:
+    datasets.Dataset.from_dict(columns_of_several(count)).save_to_disk(root / "set")
+    return HuggingFace(root / "set", SEVERAL["x"], SEVERAL["y"], SEVERAL["sample_weight"])
+
+
+ARROW = "set/data-00000-of-00001.arrow"
+CASES = {
+    "HuggingFace of several parts": Case(hugging_face_of_several, of_several, ARROW, None),
+    "HuggingFace": Case(hugging_face, lambda number: (image(number), number % 3), ARROW, None),
+    "HuggingFace of files": Case(image_folder_of_hugging_face, lambda number: (image(number),), ARROW, None),
+    "Parquet": Case(parquet, lambda number: (image(number), 7 * number), "set.parquet", None),
+}
 
 
 def made(label: Any) -> datasets.Dataset:

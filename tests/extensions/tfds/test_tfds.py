@@ -1,8 +1,9 @@
-"""What `TFDS` refuses, and what its features become. Its contract is in test_contract.py."""
+"""The contract of sources on a data set of TensorFlow Datasets; what `TFDS` refuses, and what its features become."""
 
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,39 @@ import pytest
 
 from autopipe.errors import DataError, MissingExtraError
 from autopipe.extensions.tfds import TFDS
-from tests.extensions.tfds.test_contract import stored
+from autopipe.workload.sample import Source
+from tests.contract.test_sources import *  # noqa: F403  # the contract itself
+from tests.contract.test_sources import Case, image
+
+del test_every_source_of_the_core_is_here  # noqa: F821
+
+
+def stored(folder: Path, rows: list[dict[str, Any]], **features: Any) -> None:
+    """Store the data set "toy"."""
+    import tensorflow_datasets as library
+
+    library.dataset_builders.store_as_tfds_dataset(
+        "toy",
+        version="1.0.0",
+        features=library.features.FeaturesDict(features),
+        split_datasets={"train": list(enumerate(rows))},
+        data_dir=folder,
+        file_format="array_record",
+        disable_shuffling=True,
+    )
+    tracemalloc.clear_traces()  # what its writer keeps is none of the source's
+
+
+def tfds(root: Path, count: int) -> Source:
+    from tensorflow_datasets import features
+
+    rows = [{"image": image(number), "label": number % 3} for number in range(count)]
+    stored(root, rows, image=features.Image(), label=features.ClassLabel(num_classes=3))
+    return TFDS("toy", "train", data_dir=root)
+
+
+FILE = "toy/1.0.0/toy-train.array_record-00000-of-00001"
+CASES = {"TFDS": Case(tfds, lambda number: (image(number), number % 3), FILE, None)}
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
