@@ -21,7 +21,6 @@ from autopipe import _version, again
 from autopipe.errors import BadSampleError, DataError, LoaderError, MissingExtraError, WorkerDiedError
 from autopipe.extensions.ray import cluster as ray_cluster
 from autopipe.extensions.ray import node as ray_node
-from autopipe.extensions.ray.cluster import Cluster
 from autopipe.extensions.ray.loader import Ray, Team, Worker, _Filler
 from autopipe.extensions.ray.node import Hello
 from autopipe.hardware import machine
@@ -161,74 +160,51 @@ class RayActorInitError(RayActorError):
     actor_init_failed = True
 
 
-class Played:
+@pytest.fixture
+def played() -> Iterator[Any]:
     """A cluster of two nodes with a team of two workers, and the part of Ray that a team uses of it.
 
     An actor does a task when its answer is fetched, unless it dies of that: `dies` raises then.
     """
+    made = types.SimpleNamespace
 
-    address = "played"
-    exceptions = types.SimpleNamespace(RayError=RayError, RayActorError=RayActorError)
-
-    def __init__(self) -> None:
-        self.ray = self
-        self.put_on: list[str] = []
-        self.killed: list[Any] = []
-        self.team = Team(cast(Cluster, self), b"", cast(Any, types.SimpleNamespace(rows=4)), keep=2)
-
-    def start(self, dies: Callable[[str, str], None]) -> list[Worker]:
-        self._dies = dies
-        return self.team.start(2, cache_bytes=0)
-
-    def nodes(self) -> dict[str, float]:
-        return {"a": 1.0, "b": 1.0}
-
-    def on(self, node: str) -> dict[str, Any]:
-        return {"node": node}
-
-    def remote(self, kind: type) -> Any:
-        return types.SimpleNamespace(options=lambda node: types.SimpleNamespace(remote=lambda *_: self._made(node)))
-
-    def _made(self, node: str) -> Any:
-        self.put_on.append(node)
-
+    def actor(node: str) -> Any:
         def task(name: str, found: Any) -> Any:
-            def answer() -> Any:
-                self._dies(node, name)
-                return found
+            return made(remote=lambda *_: lambda: cluster.dies(node, name) or found)
 
-            return types.SimpleNamespace(remote=lambda *_: answer)
-
+        cluster.put_on.append(node)
         hello = Hello(f"the node `{node}`", [], 1 << 30)
-        return types.SimpleNamespace(hello=task("hello", hello), echo=task("echo", np.zeros(8, np.uint8)))
+        return made(hello=task("hello", hello), echo=task("echo", np.zeros(8, np.uint8)))
 
-    def put(self, value: object) -> object:
-        return value
-
-    def get(self, answer: Callable[[], Any]) -> Any:
-        return answer()
-
-    def wait(self, answers: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
-        return answers, []
-
-    def kill(self, actor: Any) -> None:
-        self.killed.append(actor)
-
-    def is_initialized(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def played() -> Iterator[Played]:
-    cluster = Played()
+    cluster: Any = made(
+        address="played",
+        exceptions=made(RayError=RayError, RayActorError=RayActorError),
+        nodes=lambda: {"a": 1.0, "b": 1.0},
+        on=lambda node: {"node": node},
+        remote=lambda kind: made(options=lambda node: made(remote=lambda *_: actor(node))),
+        put=lambda value: value,
+        get=lambda answer: answer(),
+        wait=lambda answers, num_returns, timeout: (answers, []),
+        is_initialized=lambda: True,
+        put_on=list[str](),
+        killed=list[Any](),
+    )
+    cluster.ray, cluster.kill = cluster, cluster.killed.append
+    cluster.team = Team(cluster, b"", cast(Any, made(rows=4)), keep=2)
     yield cluster
     cluster.team.end()
+
+
+def started(played: Any, dies: Callable[[str, str], None]) -> list[Worker]:
+    played.dies = dies
+    found: list[Worker] = played.team.start(2, cache_bytes=0)
+    return found
 
 
 @pytest.mark.parametrize("task", ["hello", "echo"])
 @pytest.mark.parametrize("times", [1, 2, None])
 def test_a_worker_that_dies_while_the_team_starts_is_made_up_for_on_another_node(
-    played: Played, caplog: pytest.LogCaptureFixture, task: str, times: int | None
+    played: Any, caplog: pytest.LogCaptureFixture, task: str, times: int | None
 ) -> None:
     deaths = Counter[str]()
 
@@ -238,7 +214,7 @@ def test_a_worker_that_dies_while_the_team_starts_is_made_up_for_on_another_node
             raise RayActorError("The node died.")
 
     with caplog.at_level(logging.WARNING):
-        workers = played.start(dies)
+        workers = started(played, dies)
     died = deaths.total()
     assert (len(workers), len(played.put_on), len(played.killed)) == (2, 2 + died, died)
     assert died == times or [worker.node for worker in workers] == ["a", "a"]
@@ -255,13 +231,13 @@ def test_a_worker_that_dies_while_the_team_starts_is_made_up_for_on_another_node
     ],
 )
 def test_a_team_gives_up_if_workers_keep_dying_and_at_once_if_they_would_on_any_node(
-    played: Played, error: RayError, workers: int, said: str
+    played: Any, error: RayError, workers: int, said: str
 ) -> None:
     def dies(node: str, doing: str) -> None:
         raise error
 
     with pytest.raises(LoaderError) as caught:
-        played.start(dies)
+        started(played, dies)
     assert isinstance(caught.value, WorkerDiedError) is (workers > 2)
     assert re.search(said, f"{caught.value.message} {caught.value.hint}")
     assert len(played.put_on) == workers
