@@ -19,18 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from autopipe import errors
+from autopipe.measure import outcome
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import (
-    CeilingOptions,
-    Measurement,
-    Options,
-    Phase,
-    Ran,
-    Report,
-    Resources,
-    Verification,
-    Window,
-)
+from autopipe.measure.outcome import Measurement, Options, Phase, Report, Resources
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate
 from autopipe.workload.workload import Workload
@@ -81,13 +72,13 @@ class FakeSession:
             config=config.model_dump(mode="json"),
             config_key=config.key(),
             batch_size=2,
-            windows=(Window(images=64, seconds=0.001),),
+            windows=(outcome.Window(images=64, seconds=0.001),),
             images_per_second=Estimate(value=100.0, low=99.0, high=101.0),
             first_batch_seconds=0.1,
             stable=True,
             data_wait_share=0.0,
             page_cache="warm",
-            ran=Ran(threads=1, processes=os.getpid(), devices=("CPU:0",), backend="none", versions={}),
+            ran=outcome.Ran(threads=1, processes=os.getpid(), devices=("CPU:0",), backend="none", versions={}),
         )
 
     def describe(self, report: Report) -> Description:
@@ -98,8 +89,8 @@ class FakeSession:
         rate = Estimate(value=float(self.workload.batch_size), low=1.0, high=9.0)
         return Ceiling(model_images_per_second=rate, model_core_seconds_per_image=0.1)
 
-    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
-        return Verification(agreements=())
+    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> outcome.Verification:
+        return outcome.Verification(agreements=())
 
     def close(self) -> None:
         self.closing()
@@ -184,7 +175,7 @@ class SmallSession(FakeSession):
     """Has room for a batch of 64, and a model that takes no odd one; the faster reading is that of the second round."""
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
-        wanted = CeilingOptions.model_validate(options)
+        wanted = outcome.CeilingOptions.model_validate(options)
         size = wanted.samples or self.workload.batch_size
         if size > 64:
             raise MemoryError
