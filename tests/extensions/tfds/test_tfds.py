@@ -62,7 +62,8 @@ def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
     data = TFDS("toy", "train", image={"image": "image", "numbers": "numbers"}, label="mask", data_dir=tmp_path)
     x, y = data.read(0)
     assert (x["image"], x["numbers"].tolist(), y) == (b"image", [1, 2], b"mask")
-    assert TFDS("toy", "train", label=None, data_dir=tmp_path).read(0) == b"image"
+    images = TFDS("toy", "train", image=["image", "mask"], label=None, data_dir=tmp_path)
+    assert images.read(0) == ((b"image", b"mask"),)
     text = r"must hold numbers, but the feature `label` of `toy, train` holds text\."
     refused: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("nowhere", {}, r"`nowhere, train` cannot be opened: Dataset nowhere not found\.$"),
