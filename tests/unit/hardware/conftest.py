@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+Play: TypeAlias = Callable[[dict[str, str]], Path]
+
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[[dict[str, str]], Path]:
+def play(tmp_path: Path) -> Play:
     """Write files by their path and return the root they lie under; more can be written later."""
 
     def write(files: dict[str, str]) -> Path:

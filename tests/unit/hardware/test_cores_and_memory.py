@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autopipe.hardware import machine
-
-Play = Callable[[dict[str, str]], Path]
+from tests.unit.hardware.conftest import Play
 
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 V1_MOUNT = "31 23 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+CONTAINER = V1_MOUNT.replace("0:29 / ", "0:29 /docker/abc ")
+BOTH = V1_MOUNT + V2_MOUNT.replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
 
 @pytest.fixture(autouse=True)
 def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
 
 
-def test_without_cgroups_the_affinity_counts(tmp_path: Path) -> None:
-    assert machine.quota_cores(tmp_path) is None
-    assert machine.usable_cores(tmp_path) == 16
+def test_without_cgroups_the_affinity_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (machine.quota_cores(tmp_path), machine.usable_cores(tmp_path)) == (None, 16)
+    monkeypatch.undo()
+    with ThreadPoolExecutor(1) as one:  # whose thread alone is bound
+        one.submit(lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})).result()
+        assert one.submit(machine.usable_cores).result() == 1
 
 
 def test_the_model_is_the_first_name_listed_or_else_the_architecture(play: Play) -> None:
@@ -33,55 +38,38 @@ def test_the_model_is_the_first_name_listed_or_else_the_architecture(play: Play)
     assert machine.model_name(play({"proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0c\n"})) == os.uname().machine
 
 
-def test_a_thread_bound_to_one_core_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    found: list[int] = []
-
-    def bound() -> None:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of this thread
-        found.append(machine.usable_cores())
-
-    thread = threading.Thread(target=bound)
-    thread.start()
-    thread.join()
-    assert found == [1]
-
-
-CONTAINER = V1_MOUNT.replace("0:29 / ", "0:29 /docker/abc ")
-BOTH = V1_MOUNT + V2_MOUNT.replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+def v2_quotas(limits: dict[str, str]) -> dict[str, str]:
+    files = {f"sys/fs/cgroup/{group}/cpu.max": f"{quota} 100000\n" for group, quota in limits.items()}
+    return {"proc/self/cgroup": "0::/jobs/trial\n", "proc/self/mountinfo": V2_MOUNT} | files
 
 
 @pytest.mark.parametrize(
     ("limits", "usable", "time"),
     [
-        ({"jobs/trial/cpu.max": "400000"}, 4, 4.0),
-        ({"jobs/trial/cpu.max": "400000", "jobs/cpu.max": "200000", "cpu.max": "max"}, 2, 2.0),
-        ({"jobs/trial/cpu.max": "max"}, 16, 16.0),
-        ({"jobs/trial/cpu.max": "150000"}, 2, 1.5),
-        ({"jobs/trial/cpu.max": "50000"}, 1, 0.5),
-        ({"jobs/trial/cpu.max": "10000000"}, 16, 16.0),
+        ({"jobs/trial": "400000"}, 4, 4.0),
+        ({"jobs/trial": "400000", "jobs": "200000", ".": "max"}, 2, 2.0),
+        ({"jobs/trial": "max"}, 16, 16.0),
+        ({"jobs/trial": "150000"}, 2, 1.5),
+        ({"jobs/trial": "50000"}, 1, 0.5),
+        ({"jobs/trial": "10000000"}, 16, 16.0),
     ],
-    ids=str,
 )
 def test_the_lowest_version_2_quota_counts(play: Play, limits: dict[str, str], usable: int, time: float) -> None:
-    root = play(
-        {"proc/self/cgroup": "0::/jobs/trial\n", "proc/self/mountinfo": V2_MOUNT}
-        | {f"sys/fs/cgroup/{group}": f"{quota} 100000\n" for group, quota in limits.items()}
-    )
+    root = play(v2_quotas(limits))
     assert (machine.usable_cores(root), machine.core_time(root), machine.spare_cores(root)) == (usable, time, 16 - time)
 
 
 @pytest.mark.parametrize(
     ("group", "mount", "limits", "usable"),
     [
-        ("/jobs/trial", V1_MOUNT, {"jobs/": 300_000}, 3),
-        ("/jobs/trial", V1_MOUNT, {"jobs/trial/": -1}, 16),
-        ("/docker/abc", CONTAINER, {"": 200_000}, 2),  # named as the host does, while the mount is that group itself
-        ("/elsewhere", CONTAINER, {"": 200_000}, 2),
-        ("/../other", V1_MOUNT, {"": -1, "../other/": 100_000}, 16),
-        ("/jobs/trial", BOTH, {"jobs/trial/": 500_000}, 5),
+        pytest.param("/jobs/trial", V1_MOUNT, {"jobs/": 300_000}, 3, id="parent"),
+        pytest.param("/jobs/trial", V1_MOUNT, {"jobs/trial/": -1}, 16, id="no quota"),
+        # Named as the host does, while the mount is that group itself.
+        pytest.param("/docker/abc", CONTAINER, {"": 200_000}, 2, id="container"),
+        pytest.param("/elsewhere", CONTAINER, {"": 200_000}, 2, id="not mounted"),
+        pytest.param("/../other", V1_MOUNT, {"": -1, "../other/": 100_000}, 16, id="outside the namespace"),
+        pytest.param("/jobs/trial", BOTH, {"jobs/trial/": 500_000}, 5, id="both versions"),
     ],
-    ids=["parent", "no quota", "container", "not mounted", "outside the namespace", "both versions"],
 )
 def test_version_1_quotas_are_found(play: Play, group: str, mount: str, limits: dict[str, int], usable: int) -> None:
     files = {"proc/self/cgroup": f"9:name=systemd:/\n1:cpu,cpuacct:{group}\n0::/\n", "proc/self/mountinfo": mount}
@@ -91,32 +79,22 @@ def test_version_1_quotas_are_found(play: Play, group: str, mount: str, limits: 
     assert machine.usable_cores(play(files)) == usable
 
 
-@pytest.mark.parametrize(
-    ("cores", "quota", "environment", "said"),
-    [
+def test_what_keeps_a_process_to_fewer_cores_is_named(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[tuple[Any, str, dict[str, str], list[str]]] = [
         (range(16), "max", {}, []),
         ([0], "max", {}, ["on core 0 only"]),
         ([0, 1, 2, 5, 8, 9], "max", {}, ["on cores 0-2, 5, 8-9 only"]),
         (range(16), "150000", {}, ["the time of 1.5 cores"]),
         (range(16), "max", {"OMP_PROC_BIND": "TRUE", "KMP_AFFINITY": "none"}, ["OMP_PROC_BIND=TRUE"]),
         ([3], "50000", {"GOMP_CPU_AFFINITY": "3"}, ["on core 3 only", "the time of 0.5 cores", "GOMP_CPU_AFFINITY=3"]),
-    ],
-)
-def test_what_keeps_a_process_to_fewer_cores_is_named(
-    play: Play,
-    monkeypatch: pytest.MonkeyPatch,
-    cores: Sequence[int],
-    quota: str,
-    environment: dict[str, str],
-    said: list[str],
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cores))
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    files = {"proc/self/cgroup": "0::/job\n", "proc/self/mountinfo": V2_MOUNT}
-    limits = machine.core_limits(play({**files, "sys/fs/cgroup/job/cpu.max": f"{quota} 100000\n"}), environment)
-    assert len(limits) == len(said)
-    assert all(words in limit for words, limit in zip(said, limits, strict=True))
+    ]
+    for cores, quota, environment, said in cases:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: set(cores))
+        limits = machine.core_limits(play(v2_quotas({"jobs/trial": quota})), environment)
+        assert [words for words, limit in zip(said, limits, strict=True) if words not in limit] == []
 
+
+# ---------------------------------------------------------------- memory
 
 GIB = 2**30
 
@@ -132,9 +110,7 @@ def test_sizes_are_written_for_people() -> None:
 
 
 ANOTHERS = {"proc/vmstat": "oom_kill 7\n"}  # of the whole machine
-MEMINFO = (
-    f"MemTotal:       {16 * 2**20} kB\nMemFree:  1 kB\nMemAvailable:   {12 * 2**20} kB\nHugePages_Total:       0\n"
-)
+MEMINFO = f"MemTotal: {16 * 2**20} kB\nMemFree:  1 kB\nMemAvailable:   {12 * 2**20} kB\nHugePages_Total:       0\n"
 V1_MEMORY = V1_MOUNT.replace("/cpu rw", "/memory rw").replace("rw,cpu,cpuacct", "rw,memory")
 V2_STAT = f"anon 123\ninactive_file {2 * GIB}\nactive_file {2 * GIB}\nfile_mapped {GIB}\n"
 MAPPED = f"inactive_file {GIB}\nactive_file {GIB}\nfile_mapped {2 * GIB}\n"
@@ -170,9 +146,7 @@ def _group(name: str, mount: str, root: str, values: dict[str, object]) -> dict[
         pytest.param(v1(limit_in_bytes=9223372036854771712), 16, 12, id="version 1 without a limit"),
     ],
 )
-def test_the_lowest_limit_of_all_groups_counts(
-    play: Play, limits: dict[str, str], usable: int, available: float
-) -> None:
+def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: Any, usable: int, available: float) -> None:
     found = machine.detect_memory(play({"proc/meminfo": MEMINFO} | limits))
     assert (found.usable_bytes, found.available_bytes) == (usable * GIB, available * GIB)
 
@@ -183,11 +157,9 @@ V1_EVENTS = "oom_kill_disable 0\nunder_oom 0\noom_kill 3"
 @pytest.mark.parametrize(
     ("group", "kills"),
     [
-        pytest.param(v2(events="low 0\noom 9\noom_kill 2", parent_events="oom_kill 5"), 2, id="version 2"),
-        pytest.param(v1(oom_control=V1_EVENTS, parent_oom_control="oom_kill 5"), 3, id="version 1"),
-        pytest.param({}, 0, id="no group"),
-        pytest.param(v1(), 0, id="version 1 silent"),
-        pytest.param(v2(), 0, id="version 2 silent"),
+        (v2(events="low 0\noom 9\noom_kill 2", parent_events="oom_kill 5"), 2),
+        (v1(oom_control=V1_EVENTS, parent_oom_control="oom_kill 5"), 3),
+        *(({}, 0), (v1(), 0), (v2(), 0)),  # no group, and groups that say nothing
     ],
 )
 def test_kills_of_this_group_alone_are_counted(play: Play, group: dict[str, str], kills: int) -> None:

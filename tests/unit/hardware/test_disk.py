@@ -5,23 +5,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autopipe.hardware import disk
-
-Play = Callable[[dict[str, str]], Path]
+from tests.fakes.commands import python, succeeded
+from tests.unit.hardware.conftest import Play
 
 ROOT_MOUNT = "27 1 254:0 / / rw - ext4 /dev/vda rw\n"
 
 
 def test_the_innermost_mount_holds_a_path_and_of_two_at_one_point_the_later(play: Play, tmp_path: Path) -> None:
-    inner = tmp_path / "data"
-    inner.mkdir()
+    (inner := tmp_path / "data").mkdir()
     nfs, tmpfs = f"40 27 0:44 / {inner} rw - nfs4 server:/ rw\n", f"41 40 0:45 / {inner} rw - tmpfs tmpfs rw\n"
     root = play({"proc/self/mountinfo": nfs + ROOT_MOUNT})
     assert (disk.detect(inner, root).kind, disk.detect(tmp_path, root).kind) == ("nfs4", "ext4")
@@ -31,30 +27,22 @@ def test_the_innermost_mount_holds_a_path_and_of_two_at_one_point_the_later(play
     assert disk.detect(tmp_path, tmp_path).kind == "unknown"  # no list of mounts
 
 
-@pytest.mark.parametrize(("kind", "network"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False), ("tmpfs", False)])
-def test_files_from_elsewhere_are_told_by_their_file_system(kind: str, network: bool) -> None:
-    assert disk.Disk(kind=kind, free_bytes=0).network is network
-
-
-def files(folder: Path, count: int, size: int) -> list[Path]:
-    paths = [folder / f"{index}.bin" for index in range(count)]
-    for path in paths:
-        path.write_bytes(bytes(size))
-    return paths
-
-
-def ticking() -> Callable[[], float]:
-    """A clock that goes on by a second at each look."""
-    seconds = itertools.count()
-    return lambda: float(next(seconds))
+def test_files_from_elsewhere_are_told_by_their_file_system() -> None:
+    network = {"nfs4": True, "fuse.sshfs": True, "ext4": False, "tmpfs": False}
+    assert {kind: disk.Disk(kind=kind, free_bytes=0).network for kind in network} == network
 
 
 def test_a_probe_reads_every_file_once_and_ends_at_its_limit(tmp_path: Path) -> None:
-    rate = disk.read_bytes_per_second(files(tmp_path, 5, 1000), readers=2, seconds_limit=60, clock=ticking())
-    assert rate == 5000 / 6  # a look after each of five files, and one at the end
+    def rate(count: int, readers: int, seconds_limit: int) -> float:
+        """Read files of 1000 bytes by a clock that goes on by a second at each look."""
+        for path in (paths := [tmp_path / str(index) for index in range(count)]):
+            path.write_bytes(bytes(1000))
+        clock = itertools.count(0.0).__next__
+        return disk.read_bytes_per_second(paths, readers=readers, seconds_limit=seconds_limit, clock=clock)
+
+    assert rate(5, readers=2, seconds_limit=60) == 5000 / 6  # a look after each of five files, and one at the end
+    assert rate(9, readers=1, seconds_limit=3) == 3000 / 4
     assert disk.read_bytes_per_second([]) == 0.0
-    rate = disk.read_bytes_per_second(files(tmp_path, 9, 1000), readers=1, seconds_limit=3, clock=ticking())
-    assert rate == 3000 / 4
 
 
 @pytest.fixture
@@ -68,13 +56,12 @@ def paths(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> None:
+def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path], tmp_path: Path) -> None:
     disk.drop(paths)
     assert disk.share_in_memory(paths) == 0.0
-    assert disk.warm(paths[:1]) == 3 << 20
-    assert disk.share_in_memory(paths) == 768 / 770
-    assert disk.warm(paths) == (3 << 20) + 5001
-    assert disk.share_in_memory(paths) == 1.0
+    assert (disk.warm(paths[:1]), disk.share_in_memory(paths)) == (3 << 20, 768 / 770)
+    assert (disk.warm(paths), disk.share_in_memory(paths)) == ((3 << 20) + 5001, 1.0)
+    assert [disk.share_in_memory([none]) for none in (paths[2], tmp_path / "gone")] == [None, None]
 
 
 def test_the_share_of_files_that_others_own_is_not_told(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,8 +69,7 @@ def test_the_share_of_files_that_others_own_is_not_told(paths: list[Path], monke
     monkeypatch.setattr(os, "access", lambda path, mode: path == paths[1])
     disk.drop(paths)
     disk.warm(paths[1:])
-    assert disk.share_in_memory(paths) == 1.0
-    assert disk.share_in_memory(paths[:1]) is None
+    assert (disk.share_in_memory(paths), disk.share_in_memory(paths[:1])) == (1.0, None)
 
 
 def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,11 +78,6 @@ def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], mo
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
     disk.drop(paths)
     assert disk.share_in_memory(paths) == 0.0
-
-
-def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_path: Path) -> None:
-    assert disk.share_in_memory([paths[2]]) is None
-    assert disk.share_in_memory([tmp_path / "gone"]) is None
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -113,20 +94,13 @@ def test_the_content_takes_the_place_of_the_old_file_only_at_the_end(tmp_path: P
             assert path.read_bytes() == b"old"
     finally:
         os.umask(before)
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
+    assert (path.read_bytes(), [*tmp_path.iterdir()]) == (b"new", [path])
     assert path.stat().st_mode & 0o777 == 0o644  # read by whom the umask allows
 
 
 def test_what_a_killed_process_leaves_is_found_by_its_name(tmp_path: Path) -> None:
-    script = f"""
-import os, pathlib
-from autopipe.hardware import disk
-with disk.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
-    os._exit(0)
-"""
-    root = str(Path(__file__).parents[3])
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ, "PYTHONPATH": root})
+    script = "import os, pathlib\nfrom autopipe.hardware import disk\nwith disk.replacing(pathlib.Path('a.json')): {}"
+    succeeded(python("-c", script.format("os._exit(0)"), cwd=tmp_path))
     (left,) = tmp_path.glob(f"*{disk.PART_SUFFIX}")
     assert left.name.startswith(".a.json.")
 

@@ -13,21 +13,22 @@ import types
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import threadpoolctl
 
 from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.hardware import gpu, machine, processes
-from autopipe.hardware.gpu import BACKENDS, Gpu, keras_backend, require_installed, require_known
+from autopipe.hardware.gpu import BACKENDS, Gpu, GpuUse, keras_backend, require_installed, require_known
 from autopipe.hardware.machine import Cpu, Machine, Memory
 from tests.fakes.commands import python, succeeded
 from tests.fakes.nvml import Device, FakeNvml
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.12")
+GB10 = replace(H200, name="GB10", memory_bytes=None)
 THIS = Machine(
     cpu=Cpu(model="AMD EPYC 7B13", cores=2, logical_cores=2),
     memory=Memory(usable_bytes=int(23.4 * GIB), available_bytes=20 * GIB),
@@ -35,34 +36,32 @@ THIS = Machine(
     os="Debian GNU/Linux 12 (bookworm)",
     kernel="Linux 6.1.0",
     python="3.11.7",
-    versions={"autopipe": "0.1", "tensorflow": "2.21", "keras": "3.15", "jax": None, "opencv": "5.0", "numpy": "2.4"},
+    versions={},
 )
 
 
 def test_this_machine_is_found() -> None:
     found = machine.detect()
-    assert found.python == platform.python_version()
-    assert found.versions["numpy"] == np.__version__
+    assert (found.python, found.versions["numpy"]) == (platform.python_version(), np.__version__)
     assert found.versions["numpy"] == metadata.version("numpy")
     assert found.cpu.cores >= 1
 
 
-@pytest.mark.parametrize(
-    ("there", "text"),
-    [
-        (THIS, "2 cores (AMD EPYC 7B13), 23.4 GiB, no GPU"),
-        (replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64)), "1 of 64 cores (Xeon), 23.4 GiB, no GPU"),
-        (replace(THIS, gpus=(H200,)), "2 cores (AMD EPYC 7B13), 23.4 GiB, NVIDIA H200 141 GiB"),
-        (replace(THIS, gpus=(H200, H200)), "2 cores (AMD EPYC 7B13), 23.4 GiB, 2 x NVIDIA H200 141 GiB"),
-        (
-            replace(THIS, gpus=(H200, replace(H200, name="GB10", memory_bytes=None))),
-            "2 cores (AMD EPYC 7B13), 23.4 GiB, NVIDIA H200 141 GiB, GB10",
-        ),
-    ],
-)
-def test_a_machine_in_one_line(there: Machine, text: str) -> None:
-    assert there.one_line() == text
+def test_a_machine_in_one_line() -> None:
+    assert replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64)).one_line() == (
+        "1 of 64 cores (Xeon), 23.4 GiB, no GPU"
+    )
+    shown = {
+        (): "no GPU",
+        (H200,): "NVIDIA H200 141 GiB",
+        (H200, H200): "2 x NVIDIA H200 141 GiB",
+        (H200, GB10): "NVIDIA H200 141 GiB, GB10",
+    }
+    for gpus, words in shown.items():
+        assert replace(THIS, gpus=gpus).one_line() == f"2 cores (AMD EPYC 7B13), 23.4 GiB, {words}"
 
+
+# ---------------------------------------------------------------- GPUs
 
 A, B = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 
@@ -72,94 +71,72 @@ def every_gpu_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_two_gpus_with_what_they_are_and_do_now() -> None:
-    one = gpu.Gpu(name="NVIDIA A100-SXM4-40GB", memory_bytes=40 * 2**30, driver="570.12")
-    assert gpu.detect(FakeNvml()) == (one, one)
-    with contextlib.closing(gpu.Nvml(FakeNvml())) as nvml:
+def test_two_gpus_with_what_they_are_and_do_now_until_the_library_is_closed_once() -> None:
+    one, library = Gpu(name="NVIDIA A100-SXM4-40GB", memory_bytes=40 * GIB, driver="570.12"), FakeNvml()
+    assert gpu.detect(library) == (one, one)
+    assert library.initialised == 0
+    with contextlib.closing(gpu.Nvml(library)) as nvml:
+        assert library.initialised == 1
         assert nvml.use() == (
-            gpu.GpuUse(busy_percent=75.0, memory_used_bytes=3 * 2**30, power_watts=250.5),
-            gpu.GpuUse(busy_percent=25.0, memory_used_bytes=5 * 2**30, power_watts=150.0),
+            GpuUse(busy_percent=75.0, memory_used_bytes=3 * GIB, power_watts=250.5),
+            GpuUse(busy_percent=25.0, memory_used_bytes=5 * GIB, power_watts=150.0),
         )
+        nvml.close()
+    assert (library.initialised, nvml.gpus(), nvml.use()) == (0, (), ())
 
 
 def test_without_the_package_are_none_and_the_installed_one_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(isinstance(found, gpu.Gpu) for found in gpu.detect())
+    import pynvml
+
+    played = [name for name in dir(FakeNvml) if name.lower().startswith("nvml")]
+    assert [name for name in played if not hasattr(pynvml, name)] == []
+    assert all(isinstance(found, Gpu) for found in gpu.detect())
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu.detect() == ()
 
 
+SILENT = {"GetName", "GetMemoryInfo", "GetUtilizationRates", "GetPowerUsage"}
+
+
 def test_figures_that_a_gpu_does_not_give_are_none() -> None:
-    silent = {
-        "nvmlDeviceGetName",
-        "nvmlDeviceGetMemoryInfo",
-        "nvmlSystemGetDriverVersion",
-        "nvmlDeviceGetUtilizationRates",
-        "nvmlDeviceGetPowerUsage",
-        "nvmlShutdown",
-    }
-    with contextlib.closing(gpu.Nvml(FakeNvml(devices=(Device(),), failing=frozenset(silent)))) as nvml:
-        assert nvml.gpus() == (gpu.Gpu(name="NVIDIA GPU", memory_bytes=None, driver=None),)
-        assert nvml.use() == (gpu.GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None),)
+    silent = frozenset({f"nvmlDevice{each}" for each in SILENT} | {"nvmlSystemGetDriverVersion", "nvmlShutdown"})
+    with contextlib.closing(gpu.Nvml(FakeNvml(devices=(Device(),), failing=silent))) as nvml:
+        assert nvml.gpus() == (Gpu(name="NVIDIA GPU", memory_bytes=None, driver=None),)
+        assert nvml.use() == (GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None),)
+    for function in ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"):
+        assert gpu.detect(FakeNvml(failing=frozenset({function}))) == ()
 
 
-@pytest.mark.parametrize(
-    ("visible", "busy"),
-    [
-        ("0,1", [75, 25]),
-        ("1", [25]),
-        ("1, 0", [25, 75]),
-        ("", []),
-        ("-1", []),
-        ("0,7,1", [75]),
-        (f"{B},{A}", [25, 75]),
-        ("GPU-bbbb", [25]),
-        ("GPU-", []),
-        ("MIG-cccc3333", [75]),
-        ("MIG-unknown,0", []),
-    ],
-)
+VISIBLE = {"0,1": [75, 25], "1": [25], "1, 0": [25, 75], "": [], "-1": [], "0,7,1": [75], f"{B},{A}": [25, 75]}
+VISIBLE |= {"GPU-bbbb": [25], "GPU-": [], "MIG-cccc3333": [75], "MIG-unknown,0": []}
+
+
+@pytest.mark.parametrize(("visible", "busy"), VISIBLE.items())
 def test_only_visible_gpus_count_in_the_order_in_which_cuda_shows_them(visible: str, busy: list[int]) -> None:
     with contextlib.closing(gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": visible})) as nvml:
         assert [use.busy_percent for use in nvml.use()] == busy
 
 
-def test_the_library_is_closed_once() -> None:
-    library = FakeNvml()
-    nvml = gpu.Nvml(library)
-    assert library.initialised == 1
-    nvml.close()
-    nvml.close()
-    assert library.initialised == 0
-    assert (nvml.gpus(), nvml.use()) == ((), ())
+def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> None:
+    asked = {"": 0, "0": 0, "2": 2, " 8 ": 8}
+    assert {text: gpu.asked({gpu.VARIABLE: text}) for text in asked} == asked
+    assert gpu.asked({}) == 0
+    for text in ("two", "-1", "1.5"):
+        with pytest.raises(ConfigError, match="AUTOPIPE_VIRTUAL_DEVICES"):
+            gpu.asked({gpu.VARIABLE: text})
 
 
-def test_the_fake_has_no_function_that_the_real_module_lacks() -> None:
-    import pynvml
+# ---------------------------------------------------------------- the backend of Keras
 
-    played = [name for name in dir(FakeNvml) if name.lower().startswith("nvml")]
-    assert [name for name in played if not hasattr(pynvml, name)] == []
-
-
-@pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
-def test_without_a_driver_or_a_list_there_are_none(function: str) -> None:
-    assert gpu.detect(FakeNvml(failing=frozenset({function}))) == ()
+JAX = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "jax"))
+HALF = types.SimpleNamespace()  # in the middle of its import
 
 
-IMPORTED = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "jax"))
-
-
-@pytest.mark.parametrize(
-    ("environment", "modules", "backend"),
-    [
-        ({}, {}, None),
-        ({"KERAS_BACKEND": ""}, {}, None),
-        ({"KERAS_BACKEND": "torch"}, {}, "torch"),
-        ({"KERAS_BACKEND": "torch"}, {"keras": types.SimpleNamespace()}, "torch"),  # in the middle of its import
-        ({"KERAS_BACKEND": "torch"}, {"keras": IMPORTED}, "jax"),  # set too late
-    ],
-)
-def test_the_backend_of_keras(environment: dict[str, str], modules: dict[str, Any], backend: str | None) -> None:
-    assert backend == keras_backend(environment, modules)
+def test_the_backend_of_keras_is_that_of_an_imported_one_or_else_of_the_environment() -> None:
+    assert [keras_backend(environment, {}) for environment in ({}, {"KERAS_BACKEND": ""})] == [None, None]
+    torch = {"KERAS_BACKEND": "torch"}
+    found = [keras_backend(torch, modules) for modules in ({}, {"keras": HALF}, {"keras": JAX})]
+    assert found == ["torch", "torch", "jax"]  # the last was set too late
 
 
 @pytest.mark.parametrize("name", ["jax", "torch"])
@@ -167,9 +144,8 @@ def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyt
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=f"`{name}` is not installed; the extra `{name}` brings it") as raised:
         require_installed({"KERAS_BACKEND": name})
-    hint = str(raised.value.hint)
-    assert f"'{name}" in hint  # with bounds in the order of whichever tool built the package's metadata
-    assert ">=" in hint
+    hint = str(raised.value.hint)  # with bounds in the order of whichever tool built the package's metadata
+    assert (f"'{name}" in hint, ">=" in hint) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -189,43 +165,41 @@ def test_backends_that_keras_has_and_none_are_taken() -> None:
         require_installed(environment)
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder in which packages are looked for."""
+# ---------------------------------------------------------------- libraries
+
+
+def test_no_opencv_and_two_at_once_are_warned_of_and_headless_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"opencv-python": "5.0", "opencv-python-headless": "4.10"}
+    for name, version in there.items():
+        (folder := tmp_path / f"{name.replace('-', '_')}-{version}.dist-info").mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    return tmp_path
-
-
-def install(site: Path, name: str, version: str) -> None:
-    folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-
-
-def test_none_and_two_at_once_are_warned_of_and_headless_is_kept(site: Path) -> None:
-    install(site, "opencv-python", "5.0")
-    install(site, "opencv-python-headless", "4.10")
     assert "pip install opencv-python-headless" in str(machine.opencv_warning({}))
     assert machine.opencv_warning({"opencv-contrib-python": "5.0"}) is None
-    assert machine.opencv_installed() == {"opencv-python": "5.0", "opencv-python-headless": "4.10"}
-    assert machine.opencv_warning(machine.opencv_installed()) == (
+    assert machine.opencv_installed() == there
+    assert machine.opencv_warning(there) == (
         "opencv-python 5.0 and opencv-python-headless 4.10 are installed together, but bring the same module `cv2`. "
         "Run: pip uninstall -y opencv-python opencv-python-headless && pip install opencv-python-headless"
     )
 
 
-def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_threads_back() -> None:
-    import cv2
+def library_threads() -> set[int]:
+    blas = {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+    return {cv2.getNumThreads(), *blas}
 
+
+def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_threads_back() -> None:
     before = cv2.getNumThreads()
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         try:
             cv2.setNumThreads(2)
             with processes.library_threads():
                 with processes.library_threads(2):
-                    assert (cv2.getNumThreads(), blas_threads()) == (1, {1})
-                assert (cv2.getNumThreads(), blas_threads()) == (1, {1})
-            assert (cv2.getNumThreads(), blas_threads()) == (2, {2})
+                    assert library_threads() == {1}
+                assert library_threads() == {1}
+            assert library_threads() == {2}
         finally:
             cv2.setNumThreads(before)
 
@@ -234,19 +208,6 @@ def test_a_holder_that_the_interpreter_ends_with_is_not_heard_of() -> None:
     enter = "from autopipe.hardware import processes; held = [processes.library_threads()]; held[0].__enter__()"
     cycle = "held.append(held)"  # so it is collected when no module can be imported any more
     assert succeeded(python("-c", f"{enter}; {cycle}")).stderr == ""
-
-
-def blas_threads() -> set[int]:
-    return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
-
-
-def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> None:
-    asked = {"": 0, "0": 0, "2": 2, " 8 ": 8}
-    assert {text: gpu.asked({gpu.VARIABLE: text}) for text in asked} == asked
-    assert gpu.asked({}) == 0
-    for text in ("two", "-1", "1.5"):
-        with pytest.raises(ConfigError, match="AUTOPIPE_VIRTUAL_DEVICES"):
-            gpu.asked({gpu.VARIABLE: text})
 
 
 def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,8 +238,7 @@ print(ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
 def test_a_process_that_is_started_with_the_variables_keeps_freed_memory() -> None:
     usual = {name: value for name, value in os.environ.items() if name not in processes.KEEPING}
-    found = [
-        subprocess.run([sys.executable, "-c", _IS_MAPPED], env=environment, capture_output=True, timeout=60, check=True)
-        for environment in (usual, usual | dict(processes.KEEPING))
-    ]
-    assert [each.stdout.strip() for each in found] == [b"2", b"0"]
+    for environment, mapped in ((usual, b"2"), (usual | dict(processes.KEEPING), b"0")):
+        assert (
+            subprocess.check_output([sys.executable, "-c", _IS_MAPPED], env=environment, timeout=60).strip() == mapped
+        )

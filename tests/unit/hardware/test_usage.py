@@ -9,30 +9,23 @@ import itertools
 import mmap
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from autopipe.hardware import machine as cpu
 from autopipe.hardware.gpu import Nvml
-from autopipe.hardware.processes import (
-    Binding,
-    Neighbours,
-    ProcessTree,
-    Sample,
-    Sampler,
-    Usage,
-    busy_seconds,
-)
+from autopipe.hardware.processes import Binding, Neighbours, ProcessTree, Sample, Sampler, Usage, busy_seconds
 from tests.fakes.nvml import FakeNvml
+from tests.unit.hardware.conftest import Play
 
-
-def sample(seconds: float) -> Sample:
-    return Sample(seconds=seconds)
+TICK = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(
@@ -40,37 +33,30 @@ def sample(seconds: float) -> Sample:
     [(1.5, 2.5, [1, 2, 3]), (1, 2, [1, 2]), (-5, 99, [0, 1, 2, 3, 4]), (3.5, 99, [3, 4]), (99, 100, [4])],
 )
 def test_a_part_reaches_to_the_samples_around_it(start: float, stop: float, expected: list[int]) -> None:
-    part = Usage(samples=tuple(map(sample, range(5))), spare_cores=2.5).between(start, stop)
-    assert [each.seconds for each in part.samples] == expected
-    assert part.spare_cores == 2.5
+    part = Usage(samples=tuple(Sample(seconds=second) for second in range(5)), spare_cores=2.5).between(start, stop)
+    assert ([each.seconds for each in part.samples], part.spare_cores) == (expected, 2.5)
     assert Usage(samples=()).between(start, stop).samples == ()
 
 
-Play = Callable[[dict[str, str]], Path]
-
-
-def counting(ready: threading.Event, wanted: int) -> Callable[[], float]:
-    """A clock of whole seconds, one a sample, that tells when there are enough."""
-    seconds = iter(range(1_000_000))
-
-    def clock() -> float:
-        now = next(seconds)
-        if now + 1 == wanted:
-            ready.set()
-        return float(now)
-
-    return clock
+# ---------------------------------------------------------------- samples
 
 
 def test_it_samples_until_it_is_stopped() -> None:
-    ready = threading.Event()
-    with Sampler(period_seconds=0.001, clock=counting(ready, 5)) as sampler:
+    ready, seconds = threading.Event(), itertools.count()
+
+    def clock() -> float:
+        """Return whole seconds, one a sample, and tell when there are enough."""
+        if (now := next(seconds)) == 4:
+            ready.set()
+        return float(now)
+
+    with Sampler(period_seconds=0.001, clock=clock) as sampler:
         assert ready.wait(60)
-    usage = sampler.usage
-    assert [sample.seconds for sample in usage.samples] == list(range(len(usage.samples)))
-    assert len(usage.samples) > 5
-    assert usage.samples[-1].memory_bytes > 2**20
-    assert usage.samples[-1].machine_cpu_seconds > 0
+    samples = sampler.usage.samples
+    assert [sample.seconds for sample in samples] == list(range(len(samples)))
+    assert len(samples) > 5
+    assert samples[-1].memory_bytes > 2**20
+    assert samples[-1].machine_cpu_seconds > 0
     assert "autopipe-sampler" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -93,6 +79,17 @@ def test_a_sampler_that_its_own_thread_drops_ends(monkeypatch: pytest.MonkeyPatc
     assert sampler.stop() == sampler.usage
 
 
+def test_the_shortest_run_has_a_first_and_a_last_sample_of_gpus_too_and_one_that_never_started_none() -> None:
+    library = FakeNvml()
+    with contextlib.closing(Nvml(library, {})) as nvml:
+        with Sampler(period_seconds=60, nvml=nvml) as sampler:
+            pass
+        assert [[use.busy_percent for use in each.gpus] for each in sampler.usage.samples] == [[75, 25]] * 2
+        assert library.initialised == 1  # what was lent stays open
+    assert sampler.stop() == sampler.usage
+    assert Sampler().stop().samples == ()
+
+
 def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = play(
         {
@@ -104,9 +101,7 @@ def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cpu, "quota_cores", lambda root: 0.25)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     first = ProcessTree(50, proc).read()
-    tick = os.sysconf("SC_CLK_TCK")
-    assert first.cpu_seconds == 60 / tick
-    assert first.machine_cpu_seconds == pytest.approx(168 / tick)
+    assert (first.cpu_seconds, first.machine_cpu_seconds) == pytest.approx((60 / TICK, 168 / TICK))
     assert (first.memory_bytes, first.processes) == (1200 * 1024, 1)
     assert Sampler().usage.spare_cores == 0.75
 
@@ -117,167 +112,128 @@ def test_cores_that_come_and_go_bring_and_take_no_work_of_others(play: Play, mon
     stat = "cpu0 {} 0 0 9 9 0 0 0 0 0\ncpu1 900000 0 0 9 9 0 0 0 0 0\n"
     proc = play({"stat": stat.format(0), "50/stat": "50 (python) S 1 50 50 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0\n"})
     tree = ProcessTree(50, proc)
-    looks = [tree.read(clock=lambda: 0.0)]
-    (proc / "stat").write_text(stat.format(2 * os.sysconf("SC_CLK_TCK")))
-    looks.append(tree.read(clock=lambda: 4.0))
-    assert Usage(samples=tuple(looks)).others_cores == 0.5
-    soon = (looks[0], dataclasses.replace(looks[1], seconds=0.01))  # one count of the kernel would be a whole core
-    assert Usage(samples=soon).others_cores is None
+    before = tree.read(clock=lambda: 0.0)
+    (proc / "stat").write_text(stat.format(2 * TICK))
+    after = tree.read(clock=lambda: 4.0)
+    assert Usage(samples=(before, after)).others_cores == 0.5
+    soon = dataclasses.replace(after, seconds=0.01)  # one count of the kernel would be a whole core
+    assert Usage(samples=(before, soon)).others_cores is None
 
 
-def test_gpus_are_sampled_and_a_library_that_was_lent_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = FakeNvml()
-    with contextlib.closing(Nvml(library, {})) as nvml, Sampler(period_seconds=60, nvml=nvml) as sampler:
-        sampler.stop()
-        assert library.initialised == 1
-        assert [use.busy_percent for use in sampler.usage.samples[0].gpus] == [75, 25]
+# ---------------------------------------------------------------- a tree of processes
 
-
-def test_the_shortest_run_has_a_first_and_a_last_sample_and_one_that_never_started_none() -> None:
-    with Sampler(period_seconds=60) as sampler:
-        pass
-    assert len(sampler.usage.samples) == 2
-    assert sampler.stop() == sampler.usage
-    assert Sampler().stop().samples == ()
-
-
-TICK = os.sysconf("SC_CLK_TCK")
-PAGE = mmap.PAGESIZE
 ROOT, WORKER, CHILD, STRANGER = 100, 101, 102, 200
 
 
-class Proc:
-    """A /proc with processes as told."""
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A process of /proc: the seconds that it and its children worked, its pages, and how many of those are shared."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    parent: int
+    own: int = 0
+    children: int = 0
+    pages: int = 0
+    shared: int = 0
+    group: int = 1
+    started: int = 7
+    name: str = "python"
 
-    def put(
-        self,
-        pid: int,
-        parent: int,
-        *,
-        ticks: tuple[int, int] = (0, 0),
-        pages: tuple[int, int] = (0, 0),
-        group: int = 1,
-        started: int = 7,
-        name: str = "python",
-    ) -> None:
-        """Show a process; `ticks` are its own and its children's, `pages` the resident ones and the shared of those."""
-        own, children = ticks
-        (self.folder / str(pid)).mkdir(exist_ok=True)
-        (self.folder / str(pid) / "stat").write_text(
-            f"{pid} ({name}) S {parent} {group} {group} 0 -1 0 9 9 9 9 {own} 0 {children} 0 20 0 1 0 {started} 9\n"
+    def write(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "stat").write_text(
+            f"{folder.name} ({self.name}) S {self.parent} {self.group} {self.group} 0 -1 0 9 9 9 9 "
+            f"{self.own * TICK} 0 {self.children * TICK} 0 20 0 1 0 {self.started} 9\n"
         )
-        resident, shared = (count * PAGE // 1024 for count in pages)
-        (self.folder / str(pid) / "status").write_text(
-            f"Name:\t{name}\nVmRSS:\t{resident} kB\nRssAnon:\t{resident - shared} kB\n"
+        resident, shared = (count * mmap.PAGESIZE // 1024 for count in (self.pages, self.shared))
+        (folder / "status").write_text(
+            f"Name:\t{self.name}\nVmRSS:\t{resident} kB\nRssAnon:\t{resident - shared} kB\n"
             f"RssFile:\t{shared - shared // 4} kB\nRssShmem:\t{shared // 4} kB\nThreads:\t1\n"
         )
 
-    def remove(self, pid: int) -> None:
-        for file in (self.folder / str(pid)).iterdir():
-            file.unlink()
-        (self.folder / str(pid)).rmdir()
+
+Step: TypeAlias = tuple[dict[int, Shown | None], tuple[int, int, int]]
+SHARES = Shown(ROOT, pages=50, shared=40)
+STORIES: dict[str, list[Step]] = {
+    "descendants count as they come": [
+        ({}, (0, 1, 0)),
+        ({WORKER: Shown(ROOT, name="my (odd) R 1 name) S"), CHILD: Shown(WORKER)}, (0, 3, 0)),
+        # An orphan that was never seen belongs by its group.
+        ({ROOT: Shown(1, group=ROOT), CHILD + 1: Shown(1, group=ROOT)}, (0, 4, 0)),
+    ],
+    "time of a child that its parent never waits for, as it ignores SIGCHLD": [
+        ({WORKER: Shown(ROOT, own=10)}, (10, 2, 0)),
+        ({WORKER: None}, (10, 1, 0)),
+        ({}, (10, 1, 0)),
+        ({ROOT: Shown(1, own=3)}, (13, 1, 0)),
+    ],
+    "time between a child and its parent, which has waited for it by now, counts once": [
+        ({WORKER: Shown(ROOT, own=10)}, (10, 2, 0)),
+        ({WORKER: None}, (10, 1, 0)),
+        ({ROOT: Shown(1, children=10)}, (10, 1, 0)),
+        ({}, (10, 1, 0)),
+    ],
+    "shared memory counts once": [
+        ({ROOT: Shown(1, pages=100, shared=60), WORKER: SHARES, CHILD: SHARES}, (0, 3, 40 + 10 + 10 + 60)),
+    ],
+    "children of a dead worker": [
+        ({WORKER: Shown(ROOT), CHILD: Shown(WORKER, pages=30)}, (0, 3, 30)),
+        ({WORKER: None, CHILD: Shown(1, pages=30)}, (0, 2, 30)),
+    ],
+    "time of an orphan that ends": [
+        ({WORKER: Shown(ROOT, own=30)}, (30, 2, 0)),
+        ({WORKER: Shown(1, own=50)}, (50, 2, 0)),
+        ({WORKER: None}, (50, 1, 0)),
+        ({}, (50, 1, 0)),
+    ],
+    "the first process ends": [
+        ({ROOT: Shown(1, own=20, children=5, pages=9)}, (25, 1, 9)),
+        ({ROOT: None}, (25, 0, 0)),
+    ],
+    "another process with the number of a dead one": [
+        ({WORKER: Shown(ROOT)}, (0, 2, 0)),
+        ({WORKER: Shown(1, own=9000, started=8)}, (0, 1, 0)),
+    ],
+}
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Proc:
+def proc(tmp_path: Path) -> Path:
     (tmp_path / "uptime").write_text("1 1\n")
-    proc = Proc(tmp_path)
-    proc.put(1, 0)
-    proc.put(STRANGER, 1, ticks=(5000, 0), pages=(5000, 0))
-    proc.put(ROOT, 1)
-    return proc
+    for pid, process in {1: Shown(0), STRANGER: Shown(1, own=5000, pages=5000), ROOT: Shown(1)}.items():
+        process.write(tmp_path / str(pid))
+    return tmp_path
 
 
-def tree(proc: Proc) -> ProcessTree:
-    return ProcessTree(ROOT, proc.folder)
+@pytest.mark.parametrize("story", STORIES)
+def test_time_processes_and_memory_are_those_of_the_tree(proc: Path, story: str) -> None:
+    tree = ProcessTree(ROOT, proc)
+    for changes, (seconds, processes, pages) in STORIES[story]:
+        for pid, process in changes.items():
+            if process is None:
+                shutil.rmtree(proc / str(pid))
+            else:
+                process.write(proc / str(pid))
+        found = tree.read()
+        assert (found.cpu_seconds, found.processes, found.memory_bytes) == (seconds, processes, pages * mmap.PAGESIZE)
+    if story == "shared memory counts once":
+        assert found.workers_bytes == (10 + 10) * mmap.PAGESIZE  # which no process shares with the first
 
 
-def test_what_threads_wait_for_a_core_is_summed_where_the_kernel_tells_it(proc: Proc) -> None:
-    assert tree(proc).queued_seconds() == 0.0
-    for thread, waited in ((ROOT, 2), (WORKER, 1)):
-        (proc.folder / str(ROOT) / "task" / str(thread)).mkdir(parents=True)
-        (proc.folder / str(ROOT) / "task" / str(thread) / "schedstat").write_text(f"7 {waited}000000000 9\n")
-    assert tree(proc).queued_seconds() == 3.0
-
-
-def test_time_of_a_child_that_its_parent_never_waits_for_is_not_lost(proc: Proc) -> None:
-    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
-    reader = tree(proc)
-    assert reader.read().cpu_seconds == 10.0
-    proc.remove(WORKER)  # its parent ignores SIGCHLD
-    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
-    proc.put(ROOT, 1, ticks=(3 * TICK, 0))
-    assert reader.read().cpu_seconds == 13.0
-
-
-def test_time_that_is_between_a_child_and_its_parent_is_counted_once(proc: Proc) -> None:
-    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
-    reader = tree(proc)
-    reader.read()
-    proc.remove(WORKER)
-    assert reader.read().cpu_seconds == 10.0
-    proc.put(ROOT, 1, ticks=(0, 10 * TICK))  # it has waited for it by now
-    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
-
-
-def test_shared_memory_counts_once(proc: Proc) -> None:
-    proc.put(ROOT, 1, pages=(100, 60))
-    proc.put(WORKER, ROOT, pages=(50, 40))
-    proc.put(CHILD, ROOT, pages=(50, 40))
-    reading = tree(proc).read()
-    assert reading.memory_bytes == (40 + 10 + 10 + 60) * PAGE
-    assert reading.workers_bytes == (10 + 10) * PAGE  # which no process shares with the first
-
-
-def test_a_process_that_vanishes_during_the_walk_is_passed_over(proc: Proc) -> None:
-    (proc.folder / str(WORKER)).mkdir()
-    proc.put(CHILD, ROOT, pages=(7, 0))
-    (proc.folder / str(CHILD) / "status").unlink()
-    reading = tree(proc).read()
+def test_a_process_that_vanishes_during_the_walk_is_passed_over(proc: Path) -> None:
+    (proc / str(WORKER)).mkdir()
+    Shown(ROOT, pages=7).write(proc / str(CHILD))
+    (proc / str(CHILD) / "status").unlink()
+    reading = ProcessTree(ROOT, proc).read()
     assert (reading.processes, reading.memory_bytes) == (2, 0)
+    assert ProcessTree(999, proc).read().processes == ProcessTree(1, proc / "missing").read().processes == 0
 
 
-def test_children_of_a_dead_worker_still_count(proc: Proc) -> None:
-    proc.put(WORKER, ROOT)
-    proc.put(CHILD, WORKER, pages=(30, 0))
-    reader = tree(proc)
-    reader.read()
-    proc.remove(WORKER)
-    proc.put(CHILD, 1, pages=(30, 0))
-    reading = reader.read()
-    assert (reading.processes, reading.memory_bytes) == (2, 30 * PAGE)
-
-
-def test_cpu_time_of_an_orphan_is_kept_when_it_ends(proc: Proc) -> None:
-    proc.put(WORKER, ROOT, ticks=(30, 0))
-    reader = tree(proc)
-    reader.read()
-    proc.put(WORKER, 1, ticks=(50, 0))
-    reader.read()
-    proc.remove(WORKER)
-    assert reader.read().cpu_seconds == 50 / TICK
-    assert reader.read().cpu_seconds == 50 / TICK
-
-
-def test_when_the_first_process_ends_its_cpu_time_is_kept(proc: Proc) -> None:
-    proc.put(ROOT, 1, ticks=(20, 5))
-    reader = tree(proc)
-    reader.read()
-    proc.remove(ROOT)
-    last = reader.read()
-    assert (last.cpu_seconds, last.memory_bytes, last.processes) == (25 / TICK, 0, 0)
-
-
-def test_another_process_with_the_number_of_a_dead_one_does_not_count(proc: Proc) -> None:
-    proc.put(WORKER, ROOT)
-    reader = tree(proc)
-    reader.read()
-    proc.put(WORKER, 1, ticks=(9000, 0), started=8)
-    reading = reader.read()
-    assert (reading.processes, reading.cpu_seconds) == (1, 0.0)
+def test_what_threads_wait_for_a_core_is_summed_where_the_kernel_tells_it(proc: Path) -> None:
+    assert ProcessTree(ROOT, proc).queued_seconds() == 0.0
+    for thread, waited in ((ROOT, 2), (WORKER, 1)):
+        (task := proc / str(ROOT) / "task" / str(thread)).mkdir(parents=True)
+        (task / "schedstat").write_text(f"7 {waited}000000000 9\n")
+    assert ProcessTree(ROOT, proc).queued_seconds() == 3.0
 
 
 def test_memory_and_cpu_time_of_a_real_child_are_found() -> None:
@@ -302,75 +258,49 @@ def test_a_process_that_has_ended_does_not_run_though_its_parent_has_not_taken_n
         assert child.wait() == 0
 
 
-def test_descendants_count_as_they_come_and_strangers_do_not(proc: Proc) -> None:
-    reader = tree(proc)
-    assert reader.read().processes == 1
-    proc.put(WORKER, ROOT, name="my (odd) R 1 name) S")
-    proc.put(CHILD, WORKER)
-    assert reader.read().processes == 3
-    proc.put(ROOT, 1, group=ROOT)
-    proc.put(CHILD + 1, 1, group=ROOT)  # an orphan that was never seen belongs by its group
-    assert reader.read().processes == 4
-
-
-def test_a_tree_that_has_gone_and_a_missing_proc_have_nothing(proc: Proc) -> None:
-    assert ProcessTree(999, proc.folder).read().processes == 0
-    assert ProcessTree(1, proc.folder / "missing").read().processes == 0
-
-
-@pytest.fixture
-def no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "spare_cores", lambda: 0.0)
+# ---------------------------------------------------------------- neighbours
 
 
 class Machine:
-    """Core-seconds look by look, each of which takes its time."""
+    """Core-seconds look by look, each of which takes its time; `spare` cores are there beside a quota."""
 
-    def __init__(self, busy: list[float], own: list[float], look_seconds: float = 0.0) -> None:
-        self.now = 0.0
-        self.busy = busy
-        self._own = own
-        self._look_seconds = look_seconds
+    def __init__(self, patch: pytest.MonkeyPatch, looks: list[tuple[float, float]], spare: float = 0.0) -> None:
+        patch.setattr(cpu, "spare_cores", lambda: spare)
+        self.now, self.look_seconds, self.looks = 0.0, 0.0, looks
 
-    def watched(self) -> Neighbours:
-        return Neighbours(self._looked, clock=lambda: self.now)
+    def watched(self) -> Callable[[float], float]:
+        """Return what waits so many seconds, and then tells the cores of others."""
+        neighbours = Neighbours(self._looked, clock=lambda: self.now)
+
+        def after(seconds: float) -> float:
+            self.now += seconds
+            return neighbours.cores()
+
+        return after
 
     def _looked(self) -> Sample:
-        began, self.now = self.now, self.now + self._look_seconds
-        return Sample(seconds=began, cpu_seconds=self._own.pop(0), machine_cpu_seconds=self.busy.pop(0))
+        began, self.now = self.now, self.now + self.look_seconds
+        busy, own = self.looks.pop(0)
+        return Sample(seconds=began, cpu_seconds=own, machine_cpu_seconds=busy)
 
 
-@pytest.mark.usefixtures("no_quota")
-def test_what_others_did_is_the_machines_work_less_ones_own() -> None:
-    machine = Machine(busy=[100.0, 130.0, 131.0], own=[5.0, 20.0, 25.0])
-    neighbours = machine.watched()
-    assert neighbours.cores() == 0.0
-    machine.now += 10.0
-    assert neighbours.cores() == pytest.approx(1.5)
-    machine.now += 10.0
-    assert neighbours.cores() == 0.0  # clocks differ a little
+def test_what_others_did_is_the_machines_work_less_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = Machine(monkeypatch, [(100.0, 5.0), (130.0, 20.0), (131.0, 25.0)]).watched()
+    assert [after(0.0), after(10.0), after(10.0)] == pytest.approx([0.0, 1.5, 0.0])  # at last: clocks differ a little
+    for others, taken in ((20.0, 0.0), (62.0, 0.0), (63.5, 1.5)):  # on cores beyond a quota of two of 64
+        after = Machine(monkeypatch, [(0.0, 0.0), (10 * (others + 2), 20.0)], spare=62.0).watched()
+        assert after(10.0) == pytest.approx(taken)
 
 
-@pytest.mark.usefixtures("no_quota")
-def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_meanwhile() -> None:
-    machine = Machine(busy=[0.0, 20.0, 30.0], own=[0.0, 0.0, 0.0], look_seconds=0.05)
-    neighbours = machine.watched()
-    machine.now += 19.0
-    assert (neighbours.cores(), len(machine.busy)) == (0.0, 2)
-    machine.now += 1.0
-    assert neighbours.cores() == pytest.approx(20 / 20.05)
-    machine.now += 19.0
-    assert neighbours.cores() == pytest.approx(20 / 20.05)
-    assert len(machine.busy) == 1
-
-
-@pytest.mark.parametrize(("others", "taken"), [(20.0, 0.0), (62.0, 0.0), (63.5, 1.5)])
-def test_others_on_cores_beyond_a_quota_take_none(others: float, taken: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "spare_cores", lambda: 62.0)
-    machine = Machine(busy=[0.0, 10 * (others + 2)], own=[0.0, 20.0])  # two of 64 cores
-    neighbours = machine.watched()
-    machine.now += 10.0
-    assert neighbours.cores() == pytest.approx(taken)
+def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch, [(0.0, 0.0), (20.0, 0.0), (30.0, 0.0)])
+    machine.look_seconds = 0.05
+    after = machine.watched()
+    assert (after(19.0), len(machine.looks)) == (0.0, 2)
+    assert [after(1.0), after(19.0)] == pytest.approx([20 / 20.05] * 2)
+    assert len(machine.looks) == 1
 
 
 STAT = """cpu  900 0 0 100 0 0 0 0 0 0
@@ -380,14 +310,13 @@ intr 123 0 0
 """
 
 
-@pytest.mark.parametrize(("cores", "seconds"), [({0}, 1.45), ({2}, 7.0), ({0, 2}, 8.45)])
+@pytest.mark.parametrize(("cores", "ticks"), [({0}, 145), ({2}, 700), ({0, 2}, 845)])
 def test_only_the_cores_that_may_be_used_are_looked_at(
-    cores: set[int], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cores: set[int], ticks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stat").write_text(STAT)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
-    monkeypatch.setattr("autopipe.hardware.processes._TICKS_PER_SECOND", 100)
-    assert busy_seconds(tmp_path) == pytest.approx(seconds)
+    assert busy_seconds(tmp_path) == pytest.approx(ticks / TICK)
 
 
 def test_neighbours_are_looked_at_on_this_machine() -> None:
@@ -395,7 +324,7 @@ def test_neighbours_are_looked_at_on_this_machine() -> None:
     assert busy_seconds() > 0.0
 
 
-# -------------------- what binds this process to fewer cores
+# ---------------------------------------------------------------- what binds this process to fewer cores
 
 
 @pytest.fixture
@@ -408,20 +337,16 @@ def cores() -> Iterator[set[int]]:
 
 
 def test_what_binds_this_process_is_named_with_what_undoes_it(cores: set[int]) -> None:
+    bind, imports = os.sched_setaffinity, builtins.__import__
     binding = Binding()
     os.sched_setaffinity(0, {min(cores)})
-    said = binding.end()
-    assert said is not None
+    said = str(binding.end())
     assert f"`os.sched_setaffinity(0, {{min(cores)}})` bound this process to 1 of its {len(cores)} cores" in said
     (undo,) = re.findall(r"`(os.sched_setaffinity\(0, [^`]*\))` after", said)
     exec(undo)
     assert cpu.allowed() == cores
-
-
-def test_a_process_that_has_its_cores_back_is_not_told_of(cores: set[int]) -> None:
-    bind, imports = os.sched_setaffinity, builtins.__import__
     binding = Binding()
     os.sched_setaffinity(0, {min(cores)})
     os.sched_setaffinity(0, cores)
-    assert binding.end() is None
+    assert binding.end() is None  # as it has its cores back
     assert (os.sched_setaffinity, builtins.__import__) == (bind, imports)
