@@ -32,8 +32,21 @@ class Ended:
         assert (self.status, self.out) == (2, "")
         return self.err
 
+    def done(self) -> str:
+        """Return what was said of a command that succeeded and has no result to print."""
+        assert (self.status, self.out) == (0, ""), self.err
+        return self.err
+
 
 Autopipe = Callable[..., Ended]
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: Patch) -> Path:
+    """The working directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def photos(folder: Path, each: int = 4) -> Path:
@@ -57,7 +70,7 @@ def built(_: object) -> Callable[..., None]:
 
 
 @pytest.fixture
-def autopipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Autopipe]:
+def autopipe(monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> Iterator[Autopipe]:
     """Run `autopipe ARGUMENTS` here, and return how it ended."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     monkeypatch.setattr(main, "application", lambda: built(registry.loaded))

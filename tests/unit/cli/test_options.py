@@ -1,10 +1,12 @@
-"""Options: how they are written, grouped and refused; what tune and measure refuse before they start anything."""
+"""Options: how they are written, grouped and refused, in a file too; what tune and measure refuse before they begin."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,56 +16,49 @@ import pytest
 import autopipe as ap
 from autopipe import values
 from autopipe.api import request
-from autopipe.cli.options import Command, WorkloadOptions, ready
+from autopipe.cli import main
+from autopipe.cli.options import Command, WorkloadOptions, ready, settings_file
 from autopipe.cli.tune import retune, tune
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.fakes.reports import Approved
-from tests.unit.cli.conftest import Autopipe, photos
+from tests.unit.cli.conftest import Autopipe, Patch, photos
 
+pytestmark = pytest.mark.usefixtures("here")
 THREADS = ap.PipelineConfig(loader=ap.Threads(workers=2))
-
-
+WORKLOAD = "train.py:workload"
 SECONDS, SIZE, STEP = values.seconds, values.size_bytes, request.accelerator
+READ: list[tuple[Callable[..., object], dict[Any, object]]] = [
+    (SECONDS, {"90s": 90.0, "3m": 180.0, "1.5h": 5400.0, "15ms": 0.015, 120: 120.0, 0.5: 0.5}),
+    (SIZE, {"8G": 8 << 30, "500MiB": 500 << 20, "1.5k": 1536, "7B": 7, 4096: 4096}),
+    (STEP, {"15ms": ap.SimulatedAccelerator(0.015), "224ms/400": ap.SimulatedAccelerator(0.224, 400)}),
+    (lambda text, _: request.batch_sizes(text), {"16, 32,64": (16, 32, 64)}),
+]
+
+
+@pytest.mark.parametrize(("read", "given"), READ)
+def test_options_are_numbers_with_a_unit_or_seconds_and_bytes(read: Any, given: dict[Any, object]) -> None:
+    assert {text: read(text, "--option") for text in given} == given
+
+
+NO_SECONDS = ["", "fast", "3x", "-1s", "1h30m", "0s", 0, -1, math.inf, math.nan, True, None, [2]]
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "value"),
+    ("read", "wrong", "must", "unit"),
     [
-        *((SECONDS, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015))),
-        *((SECONDS, 120, 120.0), (SECONDS, 0.5, 0.5), (SIZE, 4096, 4096)),
-        *((SIZE, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7))),
-        (lambda text, _: request.batch_sizes(text), "16, 32,64", (16, 32, 64)),
-        *((STEP, "15ms", ap.SimulatedAccelerator(0.015)), (STEP, "224ms/400", ap.SimulatedAccelerator(0.224, 400))),
-    ],
-)
-def test_durations_and_sizes_are_numbers_with_a_unit_or_seconds_and_bytes_and_batch_sizes_whole_numbers(
-    read: Callable[..., object], text: str | float, value: object
-) -> None:
-    assert read(text, "--option") == value
-
-
-@pytest.mark.parametrize("given", [0, -1, float("inf"), float("nan"), "0s", True, None, [2]])
-def test_a_duration_comes_to_an_end_and_is_longer_than_nothing(given: object) -> None:
-    with pytest.raises(ConfigError, match="`budget` must be"):
-        SECONDS(given, "budget")
-
-
-@pytest.mark.parametrize(
-    ("read", "texts", "must", "unit"),
-    [
-        (SECONDS, ["", "fast", "3x", "-1s", "1h30m"], "be a duration", "s"),
+        (SECONDS, NO_SECONDS, "be", "s"),
         (SIZE, ["", "much", "8 GG"], "be a size", "G"),
         (STEP, ["quick"], "be a duration", "ms"),
     ],
 )
 def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_what_to_write(
-    read: Callable[..., object], texts: list[str], must: str, unit: str
+    read: Any, wrong: list[object], must: str, unit: str
 ) -> None:
-    for text in texts:
+    for given in wrong:
         with pytest.raises(ConfigError, match=f"`--option` must {must}"):
-            read(text, "--option")
+            read(given, "--option")
     with pytest.raises(ConfigError) as raised:
         read("20", "--option")
     assert f"20{unit}" in str(raised.value.hint)
@@ -71,20 +66,18 @@ def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_w
 
 @pytest.mark.parametrize("text", ["", "many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
 def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"`batch_sizes` must be whole numbers of 1 or more") as raised:
-        request.batch_sizes(text)
-    assert len(raised.value.message) < 300
-    assert "must be whole numbers" in autopipe("measure", "a.py:w", f"--batch-sizes={text}").refused()
+    error = autopipe("measure", "a.py:w", f"--batch-sizes={text}").refused()
+    assert "`batch_sizes` must be whole numbers of 1 or more" in error
+    assert len(error) < 400
+
+
+# ---------------------------------------------------------------- settings of a configuration
 
 
 def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to_one_loaders() -> None:
     pairs = ["loader=threads,tfdata", "threads.workers=2,4", "tfdata.prefetch=auto,2", "loader.prefetch=auto"]
-    assert request.allowed(pairs) == {
-        "loader": ("threads", "tfdata"),
-        "threads.workers": (2, 4),
-        "tfdata.prefetch": ("auto", 2),
-        "loader.prefetch": ("auto",),
-    }
+    held = {"loader": ("threads", "tfdata"), "threads.workers": (2, 4), "tfdata.prefetch": ("auto", 2)}
+    assert request.allowed([*pairs, *pairs]) == {**held, "loader.prefetch": ("auto",)}
 
 
 PAIRS = (
@@ -104,69 +97,56 @@ def test_settings_that_cannot_be(approved: Approved) -> None:
 
 
 def test_a_configuration_takes_changes() -> None:
-    changed = request.changed(THREADS, ["loader.workers=4", "keep=memory", "finish=host"])
-    assert changed == ap.PipelineConfig(loader=ap.Threads(workers=4), keep="memory", finish="host")
+    def changed(*pairs: str) -> ap.PipelineConfig:
+        return request.changed(THREADS, pairs)
 
-
-def test_a_configuration_takes_one_value_of_each_setting() -> None:
+    threads = ap.PipelineConfig(loader=ap.Threads(workers=4), keep="memory", finish="host")
+    assert changed("loader.workers=4", "keep=memory", "finish=host") == threads
+    # Another loader keeps the workers where it must have some.
+    assert changed("loader=processes").loader == ap.Processes(workers=2)
+    assert changed("loader=processes", "loader.workers=3").loader == ap.Processes(workers=3)
+    hint = "Measure them one by one, or let a tune try them: --only loader.workers=2,4, or only=['loader.workers=2,4']."
     with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
-        request.changed(THREADS, ["loader.workers=2,4"])
-    assert raised.value.hint == (
-        "Measure them one by one, or let a tune try them: --only loader.workers=2,4, or only=['loader.workers=2,4']."
-    )
-
-
-def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
-    assert request.changed(THREADS, ["loader=processes"]).loader == ap.Processes(workers=2)
-    assert request.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == ap.Processes(workers=3)
-
-
-def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() -> None:
-    with pytest.raises(ConfigError) as raised:
-        request.changed(THREADS, ["loader=tfdata", "loader.workers=4"])
-    assert raised.value.message.startswith("There is no setting `loader.workers` of the loader tfdata.")
+        changed("loader.workers=2,4")
+    assert raised.value.hint == hint
+    with pytest.raises(ConfigError, match=r"no setting `loader\.workers` of the loader tfdata\.") as raised:
+        changed("loader=tfdata", "loader.workers=4")
     hint = str(raised.value.hint)
-    assert "loader.num_parallel_calls" in hint
-    assert "loader.workers" not in hint
-
-
-WRAPPED = WrappedDataset(
-    as_it_is=ap.PipelineConfig(
-        loader=Wrapped.model_validate({"calls": 2, "order": "any"}), finish="host", device_prefetch=0
-    ),
-    choices={"calls": (1, 2), "order": ("any", "fixed")},
-)
-
-
-def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_other_takes_them() -> None:
-    assert request.configured(THREADS, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
-    changed = request.configured(THREADS, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
-    assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
-    assert changed.device_prefetch == 2
-    assert request.configured(THREADS, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
-    with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
-        request.configured(THREADS, None, ["wrapped.calls=1"])
-
-
-@pytest.mark.parametrize(
-    ("pair", "said"),
-    [
-        ("wrapped.cals=1", "Did you mean `wrapped.calls`"),
-        ("wrapped.calls=3", "one of 1, 2"),
-        ("loader.workers=2", "`loader.workers`"),
-    ],
-)
-def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        request.configured(THREADS, WRAPPED, [pair])
-    assert said in str(raised.value)
+    assert ("loader.num_parallel_calls" in hint, "loader.workers" in hint) == (True, False)
 
 
 def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
         request.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
     assert raised.value.hint == "To try all of these values: loader=threads,tfdata"
-    assert request.allowed(["keep=none", "keep=none"]) == {"keep": ("none",)}
+
+
+def wrapped(**arguments: Any) -> Wrapped:
+    return Wrapped.model_validate(arguments)
+
+
+AS_IT_IS = ap.PipelineConfig(loader=wrapped(calls=2, order="any"), finish="host", device_prefetch=0)
+WRAPPED = WrappedDataset(as_it_is=AS_IT_IS, choices={"calls": (1, 2), "order": ("any", "fixed")})
+
+
+def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_other_takes_them() -> None:
+    assert request.configured(THREADS, WRAPPED, []).loader == AS_IT_IS.loader
+    changed = request.configured(THREADS, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
+    assert (changed.loader, changed.device_prefetch) == (wrapped(calls=1, order="fixed"), 2)
+    assert request.configured(THREADS, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
+    with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
+        request.configured(THREADS, None, ["wrapped.calls=1"])
+    for pair, said in (
+        ("wrapped.cals=1", "Did you mean `wrapped.calls`"),
+        ("wrapped.calls=3", "one of 1, 2"),
+        ("loader.workers=2", "`loader.workers`"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            request.configured(THREADS, WRAPPED, [pair])
+        assert said in str(raised.value)
+
+
+# ---------------------------------------------------------------- groups of options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,95 +170,168 @@ def parameters(command: Command) -> Mapping[str, inspect.Parameter]:
 def test_a_group_is_an_option_for_each_field_in_its_place_with_the_commands_defaults() -> None:
     found = parameters(draw)
     assert list(found) == ["name", "height", "width", "fill", "context", "verbose", "log_level"]
-    assert [found[name].default for name in ("height", "width")] == [5, 2]
-    assert found["height"].annotation is int
+    assert [(found[name].default, found[name].annotation) for name in ("height", "width")] == [(5, int), (2, int)]
     ready(draw)(name="box", height=3, width=4, fill=True, context=None, verbose=False, log_level="warning")
     assert called == ["box", Size(height=3, width=4), True]
     assert (parameters(tune)["trials"].default, parameters(retune)["trials"].default) == (30, 15)
 
 
-@pytest.fixture
-def images(tmp_path: Path) -> str:
-    return str(photos(tmp_path / "photos", each=2))
-
-
 @pytest.mark.parametrize("model", ["mobilenet-v2", " mobilenet_v2", "mobilenet.v2", None])
-def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(images: str, model: str | None) -> None:
-    named = WorkloadOptions(images=images, model=model, batch_size=2).target().named
+def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(here: Path, model: str | None) -> None:
+    named = WorkloadOptions(images=str(photos(here / "photos", each=2)), model=model, batch_size=2).target().named
     assert named is not None
     assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
+
+
+OF_IMAGES = "`{}` goes with `--images`, but `train.py:workload` has its own"
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"model": "models/mine.keras"}, "`--model` cannot be 'models/mine.keras': .* Such as mobilenet_v2"),
-        ({"model": ""}, "`--model` cannot be ''"),
-        ({"batch_size": 2_000_000}, "`--batch-size` cannot be 2000000: input should be less than or equal to 1048576"),
+        ({"images": ".", "model": "a/mine.keras"}, "`--model` cannot be 'a/mine.keras': .* Such as mobilenet_v2"),
+        ({"images": ".", "model": ""}, "`--model` cannot be ''"),
+        ({"images": ".", "batch_size": 2_000_000}, "`--batch-size` cannot be 2000000: input should be .* to 1048576"),
         ({"images": "photos\nof mine"}, "`--images` cannot be '.*photos.*of mine'"),
+        ({"workload": WORKLOAD, "batch_size": 32}, OF_IMAGES.format("--batch-size")),
+        ({"workload": WORKLOAD, "image_size": 224}, OF_IMAGES.format("--image-size")),
+        ({"workload": WORKLOAD, "model": "mobilenet_v2"}, OF_IMAGES.format("--model")),
     ],
 )
-def test_what_an_artifact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
+def test_options_of_images_that_cannot_be_are_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
-        WorkloadOptions(**{"images": images, **options}).target()
-
-
-@pytest.mark.parametrize("options", [{"batch_size": 32}, {"image_size": 224}, {"model": "mobilenet_v2"}])
-def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(options: dict[str, Any]) -> None:
-    option = f"--{next(iter(options)).replace('_', '-')}"
-    with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`, but `train.py:workload` has its own"):
-        WorkloadOptions(workload="train.py:workload", **options).target()
+        WorkloadOptions(**options).target()
 
 
 # ---------------------------------------------------------------- what starts nothing
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def refused(autopipe: Autopipe, *arguments: str) -> str:
+    return autopipe("tune", WORKLOAD, *arguments).refused()
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--space", "defualt"), "Did you mean `default`?"),
-        (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
-        (("--space", "quick", "--only", "loader=wrapped"), "`loader` may be threads, processes, tfdata"),
-        (("--space", "quick", "--only", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
-        (("--bugdet", "2m"), "No such option: --bugdet. Did you mean `--budget`?"),
-        (("--trials", "0"), "--trials"),
-        (("--seed", "4294967296"), "but got 4294967296."),
-        (("--baseline", "keras"), "but got 'keras'."),
-        (("--page-cache", "lukewarm"), "--page-cache"),
+        ("--space defualt", "Did you mean `default`?"),
+        ("--only loadr=threads", "There is no setting `loadr`. Did you mean `loader`?"),
+        ("--space quick --only loader=wrapped", "`loader` may be threads, processes, tfdata"),
+        ("--space quick --only loader.workers=99", "`loader.workers` cannot be 99 in this space."),
+        ("--bugdet 2m", "No such option: --bugdet. Did you mean `--budget`?"),
+        ("--trials 0", "--trials"),
+        ("--seed 4294967296", "but got 4294967296."),
+        ("--baseline keras", "but got 'keras'."),
+        ("--page-cache lukewarm", "--page-cache"),
+        ("", "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_impossible_options_start_nothing(autopipe: Autopipe, home: Path, options: tuple[str, ...], said: str) -> None:
-    assert said in autopipe("tune", "train.py:workload", *options).refused()
-    assert list(home.iterdir()) == []  # no folder that nothing was written to
+def test_impossible_options_start_nothing(
+    autopipe: Autopipe, here: Path, monkeypatch: Patch, options: str, said: str
+) -> None:
+    if not options:
+        monkeypatch.setenv("KERAS_BACKEND", "jx")
+    assert said in refused(autopipe, *options.split())
+    assert list(here.iterdir()) == []  # no folder that nothing was written to
 
 
-def test_a_misspelt_backend_starts_nothing(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "jx")
-    error = autopipe("tune", "train.py:workload").refused()
-    assert "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'" in error
-    assert list(home.iterdir()) == []
-
-
-def test_an_unusable_folder_is_refused(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "file").touch()
-    (home / "out").mkdir()
-    error = autopipe("tune", "train.py:workload", "--out", "file").refused()
+def test_an_unusable_folder_is_refused(autopipe: Autopipe, here: Path, monkeypatch: Patch) -> None:
+    (here / "file").touch()
+    (here / "out").mkdir()
+    error = refused(autopipe, "--out", "file")
     assert error.startswith("error: `--out` must be a folder that can be made, but got 'file'")
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
-    error = autopipe("tune", "train.py:workload", "--out", "out").refused()
+    error = refused(autopipe, "--out", "out")
     assert error == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"
 
 
-def test_a_trace_that_cannot_be_written_is_refused_before_any_import(autopipe: Autopipe, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("from pathlib import Path\n\nPath(__file__).with_name('imported').touch()\n")
-    error = autopipe("measure", f"{script}:workload", "--trace", tmp_path / "nowhere" / "trace.json").refused()
+def test_a_trace_that_cannot_be_written_is_refused_before_any_import(autopipe: Autopipe, here: Path) -> None:
+    (here / "train.py").write_text("from pathlib import Path\n\nPath(__file__).with_name('imported').touch()\n")
+    error = autopipe("measure", WORKLOAD, "--trace", "nowhere/trace.json").refused()
     assert error.startswith("error: `--trace` must name a file that can be written to")
-    assert not (tmp_path / "imported").exists()
+    assert not (here / "imported").exists()
+
+
+# ---------------------------------------------------------------- options in a file
+
+
+@pytest.fixture
+def sub(here: Path, monkeypatch: Patch) -> Path:
+    """The working directory: a folder in the one of a project."""
+    (here / "sub").mkdir()
+    monkeypatch.chdir(here / "sub")
+    return here / "sub"
+
+
+@pytest.mark.parametrize(
+    ("file", "table"),
+    [("../pyproject.toml", "tool.autopipe.tune"), ("../autopipe.toml", "tune"), ("autopipe.toml", "tune")],
+)
+def test_a_file_in_this_folder_or_above_holds_options_and_the_command_line_wins(
+    autopipe: Autopipe, sub: Path, file: str, table: str
+) -> None:
+    (sub / file).write_text(f'[{table}]\nbudget = "soon"\n')
+    (sub / "pyproject.toml").write_text('[project]\nname = "x"\n')  # which has no options, so is passed over
+    assert "`budget` must be a duration such as 90s, 3m or 15ms, but got 'soon'" in refused(autopipe)
+    assert "'later'" in refused(autopipe, "--budget", "later")
+    (sub / "autopipe.toml").write_text('[tune]\nbudget = "near"\n')
+    assert "'near'" in refused(autopipe)
+
+
+def test_folders_that_cannot_be_looked_into_hold_no_options(autopipe: Autopipe, sub: Path) -> None:
+    assert settings_file(Path("/", "x" * 300)) == ("", {})  # as root one may look into all that there are
+    sub.rmdir()
+    assert refused(autopipe).startswith("error: The folder that this shell is in was removed.")
+
+
+def test_more_output_tells_of_values_origins(autopipe: Autopipe, here: Path, monkeypatch: Patch) -> None:
+    file = here / "pyproject.toml"
+    file.write_text('[tool.autopipe.tune]\nmax-memory = "8G"\nonly = "loader=threads"\nbudget = "soon"\n')
+    monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "2")
+    monkeypatch.setenv("AUTOPIPE_STORAGE", "postgresql://me:secret@host/db")
+    assert {line for line in refused(autopipe, "-v").splitlines() if line.startswith("option")} >= {
+        f"option    --max-memory 8G, from {file}, [tool.autopipe]",
+        f"option    --only ['loader=threads'], from {file}, [tool.autopipe]",
+        "option    --virtual-devices 2, from the environment",
+        "option    --storage postgresql://me@host/db, from the environment",
+    }
+    assert not any(line.startswith("option") for line in refused(autopipe).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[tune]\nbudgt = "2m"', "`tune` in {file} has no option `budgt`. Did you mean `budget`?"),
+        ("[tune]\ntrials = 0", "`trials` of `tune` in {file} cannot be 0: "),
+        ('[tune]\ntrials = "many"', "`trials` of `tune` in {file} cannot be 'many': "),
+        ("[tune]\ntrials = true", "`trials` of `tune` in {file} cannot be True: "),
+        ("[tune]\ntrials = 1.5", "`trials` of `tune` in {file} cannot be 1.5: "),
+        ("[tune]\nfresh = 1", "`fresh` of `tune` in {file} cannot be 1: it is true or false."),
+        ('[tune]\nmode = "serve"', "`mode` of `tune` in {file} cannot be 'serve': "),
+        ('[tune]\nbudget = ["1m", "2m"]', "`budget` of `tune` in {file} cannot be"),
+        ('tune = "2m"', "`tune` in {file} must be a table of options, but got '2m'."),
+        ('[tuen]\nbudget = "2m"', "{file} has options of `tuen`, which is no command. Did you mean `tune`?"),
+        ("[tune", "`{file}` cannot be read: "),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_it(autopipe: Autopipe, here: Path, text: str, said: str) -> None:
+    file = here / "autopipe.toml"
+    file.write_text(text)
+    assert refused(autopipe).startswith(f"error: {said.format(file=file)}")
+
+
+def test_every_command_takes_its_options_from_a_file(autopipe: Autopipe, here: Path) -> None:
+    (here / "autopipe.toml").write_text("[doctor]\nas_json = true\n")
+    assert "`doctor`" in autopipe("doctor").refused()
+    (here / "autopipe.toml").write_text("[doctor]\njson = true\n")
+    assert autopipe("doctor").out.startswith("{")
+
+
+def test_the_help_of_tune_has_at_most_eighteen_options_and_the_others_are_on_a_page(autopipe: Autopipe) -> None:
+    lines = autopipe("tune", "--help").out.partition("Options:")[2].splitlines()
+    shown = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+    assert shown[:6] == ["--budget", "--images", "--out", "--baseline", "--epochs", "--only"]  # the most used
+    assert len(shown) <= 18
+    page = (Path(__file__).parents[3] / "docs" / "reference.md").read_text().partition("## Rare options")[2]
+    commands: Any = main.application()
+    hidden = {each.opts[0] for command in commands.commands.values() for each in command.params if each.hidden}
+    assert hidden == set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))

@@ -1,14 +1,17 @@
-"""What a command writes and says."""
+"""What a command writes and says, and what a person sees of a tune, event by event on a terminal of 80 columns."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from autopipe import again
@@ -16,74 +19,70 @@ from autopipe.api.request import Target
 from autopipe.artifact import factory, schema
 from autopipe.cli import screen
 from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
+from autopipe.cli.progress import Progress
 from autopipe.errors import ArtifactError
+from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.trial.child import Log, PhaseBegan
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.workers import Threads
+from autopipe.search import result as events
+from autopipe.search.result import AskedBy, Reason, Stop
+from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
+from tests.fakes.measurements import measurement
 from tests.fakes.profiles import profile
+from tests.fakes.reports import Approved
+from tests.unit.cli.conftest import Patch
 
-CONFIG = PipelineConfig(loader=Threads(workers=2))
-
-
+NAMED = schema.ModuleReference(module="project.train")
 TRAIN = Target(name="", workload=WorkloadName(text="train.py:workload"))
 IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
+OF_IMAGES = Target(name="", workload=TRAIN.workload, named=IMAGES)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "storage", "options"),
+    ("chosen", "keep", "options"),
     [
-        (TRAIN, {}, None),
-        (TRAIN, {"keep": "array"}, "train.py:workload --to array --out {0}array'"),
-        (
-            Target(name="", workload=TRAIN.workload, named=IMAGES),
-            {"keep": "array:1"},
-            "--images '/my photos' --image-size 96 --to array --cut 1 --out {0}array-1'",
-        ),
+        (TRAIN, "none", None),
+        (TRAIN, "array", "train.py:workload --to array --out '{}/array'"),
+        (OF_IMAGES, "array:1", "--images '/my photos' --image-size 96 --to array --cut 1 --out '{}/array-1'"),
     ],
-    ids=["files", "array", "images"],
 )
 def test_what_to_do_next_is_said(
-    tmp_path: Path, chosen: Target, storage: dict[str, Any], options: str | None, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, chosen: Target, keep: str, options: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = profile(config=CONFIG.model_copy(update=storage).model_dump(mode="json"))
-    named = schema.ModuleReference(module="project.train")
+    known = profile(config=PipelineConfig(loader=Threads(workers=2), keep=keep).model_dump(mode="json"))
     (folder := tmp_path / "my models").mkdir()
-    tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
-    written, module = write_outputs(tuned, [folder])
+    written, module = write_outputs(factory.of_profile(known, lambda: pytest.fail("imported"), named=NAMED), [folder])
     say_next(written, known, chosen.arguments, [str(written)])
     lines = capsys.readouterr().err.splitlines()
     assert module.is_file()
     assert f"report    {folder / 'report.html'}" in lines
-    assert lines[-2] == f"next      {use_beside(written, known)}"
-    before = None if options is None else options.format(f"'{folder}/converted/")
-    assert [line for line in lines if line.startswith("before")] == (
-        [] if before is None else [f"before    {again.autopipe('convert')} {before}"]
-    )
-    assert lines[-1] == f"          {again.autopipe('check', written)}"
+    convert = f"before    {again.autopipe('convert')} {str(options).format(folder / 'converted')}"
+    assert [line for line in lines if line.startswith("before")] == ([] if options is None else [convert])
+    assert lines[-2:] == [f"next      {use_beside(written, known)}", f"          {again.autopipe('check', written)}"]
 
 
 def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise ArtifactError("no such workload")
-
-    def study_fails(folder: Path) -> None:
-        (folder / "study.db").touch()
-        fail()
-
     (tmp_path / "old").mkdir()
     with reserved(tmp_path / "old"):
         assert list((tmp_path / "old").iterdir()) == []  # the room is kept by a file without a name
-    for name in ("old", "new"):
-        with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / name):
-            fail()
-    with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / "begun"):
-        study_fails(tmp_path / "begun")
+
+    def fail(folder: Path) -> None:
+        if folder.name == "begun":
+            (folder / "study.db").touch()
+        raise ArtifactError("no such workload")
+
+    for folder in (tmp_path / name for name in ("old", "new", "begun")):
+        with pytest.raises(ArtifactError, match="no such workload"), reserved(folder):
+            fail(folder)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["begun", "old"]
 
 
-def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: Patch) -> None:
     def full(descriptor: int, start: int, length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -92,32 +91,22 @@ def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monke
         pytest.fail("it went on")
 
 
-def tuned() -> factory.Tuned:
-    named = schema.ModuleReference(module="project.train")
-    return factory.of_profile(profile(), Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=named)
-
-
-def test_what_does_not_fit_into_one_folder_is_written_to_the_next(tmp_path: Path) -> None:
+def test_what_does_not_fit_into_one_folder_is_written_to_the_next_or_told_with_the_configuration(
+    tmp_path: Path,
+) -> None:
+    tuned = factory.of_profile(profile(), Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=NAMED)
     (tmp_path / "file").touch()
     gone, there = tmp_path / "file" / "gone", tmp_path / "there"
-    artifact, module = write_outputs(tuned(), [gone, there])
-    assert artifact == there / "autopipe.json"
-    assert module.is_file()
+    artifact, module = write_outputs(tuned, [gone, there])
+    assert (artifact, module.is_file()) == (there / "autopipe.json", True)
+    with pytest.raises(ArtifactError, match=r"gone too.* cannot be written") as raised:
+        write_outputs(tuned, [gone, tmp_path / "file" / "gone too"])
+    assert tuned.config.model_dump_json() in (raised.value.hint or "")
 
 
-def test_what_fits_nowhere_is_told_with_the_configuration_itself(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ArtifactError, match="cannot be written") as raised:
-        write_outputs(tuned(), [tmp_path / "file" / "gone", tmp_path / "file" / "gone too"])
-    assert "gone too" in raised.value.message
-    assert tuned().config.model_dump_json() in (raised.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    ("url", "folders"), [(None, []), ("postgresql://host/studies", []), ("sqlite:////data/study.db", [Path("/data")])]
-)
-def test_the_folder_of_a_study_is_known_where_it_is_a_file(url: str | None, folders: list[Path]) -> None:
-    assert folder_of(url) == folders
+def test_the_folder_of_a_study_is_known_where_it_is_a_file() -> None:
+    urls = {None: [], "postgresql://host/studies": [], "sqlite:////data/study.db": [Path("/data")]}
+    assert {url: folder_of(url) for url in urls} == urls
 
 
 def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +117,7 @@ def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytes
 
 
 def test_a_bar_is_for_a_terminal_alone_and_a_short_work_says_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: Patch
 ) -> None:
     with screen.bar("looking", unit="samples") as told:
         told(40, 40)
@@ -138,6 +127,132 @@ def test_a_bar_is_for_a_terminal_alone_and_a_short_work_says_nothing(
         told(10, 40)
         told(40, 40)
     out, error = capsys.readouterr()
-    assert out == ""
-    assert "looking" in error
-    assert "40/40" in error
+    assert (out, "looking" in error, "40/40" in error) == ("", True, True)
+
+
+# ---------------------------------------------------------------- the progress of a tune
+
+CONFIG = PipelineConfig(loader=Threads(workers=2), keep="memory")
+
+
+class Screen:
+    """A terminal, and the progress of a tune on it."""
+
+    def __init__(self, *, verbose: bool = False, terminal: bool = True, budget_seconds: float | None = None) -> None:
+        self.now, self._written = 0.0, io.StringIO()
+        console = Console(file=self._written, width=80, force_terminal=terminal, color_system=None)
+        options: dict[str, Any] = {"verbose": verbose, "budget_seconds": budget_seconds, "console": console}
+        self.progress = Progress(**options, clock=lambda: self.now)
+
+    def tell(self, *told: events.Event) -> list[str]:
+        for event in told:
+            self.progress.watcher.on_search(event)
+        return [line.rstrip() for line in self._written.getvalue().splitlines()]
+
+    def live(self) -> str:
+        return self.progress.__rich__().plain
+
+
+def finished(
+    outcome: Measurement | TrialFailure, origin: str = "surrogate", best: float | None = 100.0
+) -> events.Event:
+    by = AskedBy.parse(origin)
+    return events.TrialFinished(number=0, origin=by, config=CONFIG, outcome=outcome, value=None, best=best)
+
+
+def measured(rate: float, *, stable: bool = True) -> Measurement:
+    return measurement(CONFIG, [rate] * 5, batch_size=32).model_copy(update={"stable": stable})
+
+
+def ceiling(rate: float, **setup: Any) -> events.Event:
+    estimate = Estimate(value=rate, low=rate, high=rate)
+    return Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0, **setup)
+
+
+def planned(trials: int, needed: float) -> events.Event:
+    seconds = {"budget_seconds": 30.0, "spent_seconds": 12.0, "trial_seconds": 4.0, "advised_seconds": 112.0}
+    return events.BudgetPlanned(trials=trials, needed_seconds=needed, **seconds)
+
+
+def started(origin: str = "surrogate") -> events.Event:
+    return events.TrialStarted(number=3, origin=AskedBy.parse(origin), config=CONFIG, seconds_left=60.0)
+
+
+LONG = " ".join(["of something"] * 10)
+CRASHED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message=f"It died.\n{LONG}")
+TOLD: dict[str, list[events.Event]] = {
+    "the space": [events.SpaceTrimmed(candidates=184, left_out={"too large": 1200, "forks": 24, "none": 0})],
+    "the ceiling": [ceiling(1000.0), ceiling(1100.0, finish="host")],
+    "a baseline": [finished(measured(279.4), "baseline:Keras")],
+    "the best, and one that is slower": [finished(measured(100.0)), finished(measured(90.0))],
+    "a trial that exceeds a limit": [finished(measured(1000.0), best=None)],
+    "a trial that is not steady": [finished(measured(100.0, stable=False))],
+    "a failure": [finished(CRASHED)],
+    "a lost storage": [events.StorageLost(reason="the disk is full")],
+    "a study with failures": [events.StudyOpened(name="autopipe", resumed=3, failed=2)],
+    "a study": [events.StudyOpened(name="autopipe", resumed=1)],
+    "a budget with time for nothing": [planned(0, 40.0)],
+    "a budget that is short": [planned(4, 20.0)],
+    "a budget with time for one trial": [planned(1, 20.0)],
+    "a budget": [planned(20, 20.0)],
+    "the end": [Stop(reason=Reason.TIME, message="see [red]this[/red]")],  # which is no markup
+}
+
+
+def test_events(approved: Approved) -> None:
+    approved(
+        {
+            f"{name}{', verbose' * verbose}": "\n".join(Screen(verbose=verbose, terminal=False).tell(*told))
+            for name, told in TOLD.items()
+            for verbose in (False, True)
+        }
+    )
+
+
+def test_on_a_terminal_sentences_are_wrapped_below_their_text_and_lines_of_figures_cut() -> None:
+    first, *others = Screen().tell(Stop(reason=Reason.TIME, message=12 * "the time is up "))
+    assert first.startswith("stopped   the time")
+    assert all(line.startswith(" " * 10) for line in others)
+    assert max(map(len, others)) <= 80
+    assert [len(line) for line in Screen().tell(finished(CRASHED))] == [80]
+
+
+def test_what_the_child_warns_of_is_said_once_however_many_start() -> None:
+    screen = Screen()
+    for _ in range(2):
+        screen.progress.watcher.on_trial(Log(text="Only one image is in `cat`."))
+    assert screen.tell() == ["note      Only one image is in `cat`."]
+
+
+def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() -> None:
+    screen = Screen()
+    screen.tell(finished(measured(100.0)), finished(measured(80.0), "proof:1", best=90.0))  # in a proof the best stays
+    screen.tell(started())
+    screen.progress.watcher.on_trial(PhaseBegan(phase=Phase.FIRST_BATCH))
+    screen.now = 20.0
+    what = "trial 4: threads(workers=2) keep=memory | first batch"
+    assert screen.live() == f"20 s, 40 s left | best 100 images/s | {what}"
+    written = io.StringIO()
+    Console(file=written, width=40).print(Status(screen.progress).renderable)
+    assert len(written.getvalue().splitlines()) == 1
+    screen.tell(events.ConfirmationStarted(configs=(CONFIG, CONFIG), blocks=(2, 3)), *[started("proof:0")] * 3)
+    assert "confirmation, round 2, 1 of 2: threads(workers=2)" in screen.live()
+
+
+def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> None:
+    screen = Screen(budget_seconds=60.0)
+    screen.tell(events.Waiting(why="process 7", seconds=120.0))
+    screen.now = 100.0
+    assert screen.live().endswith("waiting: process 7 measures on this machine; the wait is at most 120 s")
+    screen.tell(events.StudyOpened(name="autopipe", resumed=0))
+    assert screen.live().startswith("100 s, 60 s left")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_log_has_a_line_of_what_runs_if_nothing_else_was_said(terminal: bool) -> None:
+    screen = Screen(terminal=terminal, budget_seconds=100.0)
+    screen.now = 20.0
+    assert screen.tell(started()) == []
+    screen.now = 40.0
+    expected = [] if terminal else ["so far    40 s, 60 s left | trial 4: threads(workers=2) keep=memory"]
+    assert screen.tell(started()) == expected
