@@ -94,17 +94,12 @@ def test_what_keeps_a_process_to_fewer_cores_is_named(play: Play, monkeypatch: p
         assert [words for words, limit in zip(said, limits, strict=True) if words not in limit] == []
 
 
-# ---------------------------------------------------------------- memory
-
 GIB = 2**30
 
 
-def test_this_machine_has_some_memory_left() -> None:
+def test_this_machine_has_some_memory_left_and_sizes_are_written_for_people() -> None:
     found = machine.detect_memory()
     assert 0 < found.available_bytes <= found.usable_bytes
-
-
-def test_sizes_are_written_for_people() -> None:
     sizes = {0: "0 B", 1023: "1023 B", 2**30 - 1: "1 GiB", 25_165_824_000: "23.4 GiB", 3 * 2**41: "6 TiB"}
     assert {count: machine.size_text(count) for count in sizes} == sizes
 

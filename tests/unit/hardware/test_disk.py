@@ -25,9 +25,6 @@ def test_the_innermost_mount_holds_a_path_and_of_two_at_one_point_the_later(play
     unmade = disk.detect(tmp_path / "a/b/c", root)  # judged by the folder above
     assert (unmade.kind, unmade.free_bytes > 0) == ("ext4", True)
     assert disk.detect(tmp_path, tmp_path).kind == "unknown"  # no list of mounts
-
-
-def test_files_from_elsewhere_are_told_by_their_file_system() -> None:
     network = {"nfs4": True, "fuse.sshfs": True, "ext4": False, "tmpfs": False}
     assert {kind: disk.Disk(kind=kind, free_bytes=0).network for kind in network} == network
 

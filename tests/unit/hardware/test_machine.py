@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import os
 import platform
-import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -23,7 +21,6 @@ from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.hardware import gpu, machine, processes
 from autopipe.hardware.gpu import BACKENDS, Gpu, GpuUse, keras_backend, require_installed, require_known
 from autopipe.hardware.machine import Cpu, Machine, Memory
-from tests.fakes.commands import python, succeeded
 from tests.fakes.nvml import Device, FakeNvml
 
 GIB = 2**30
@@ -60,8 +57,6 @@ def test_a_machine_in_one_line() -> None:
     for gpus, words in shown.items():
         assert replace(THIS, gpus=gpus).one_line() == f"2 cores (AMD EPYC 7B13), 23.4 GiB, {words}"
 
-
-# ---------------------------------------------------------------- GPUs
 
 A, B = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 
@@ -126,8 +121,6 @@ def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> No
             gpu.asked({gpu.VARIABLE: text})
 
 
-# ---------------------------------------------------------------- the backend of Keras
-
 JAX = types.SimpleNamespace(config=types.SimpleNamespace(backend=lambda: "jax"))
 HALF = types.SimpleNamespace()  # in the middle of its import
 
@@ -151,21 +144,15 @@ def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("asked", "guess"), [("jx", " Did you mean `jax`?"), ("JAX", " Did you mean `jax`?"), ("mxnet", "")]
 )
-def test_a_backend_that_keras_does_not_have_is_refused_by_the_name_of_its_variable(asked: str, guess: str) -> None:
+def test_backends_that_keras_has_and_none_are_taken_and_no_other(asked: str, guess: str) -> None:
     with pytest.raises(ConfigError) as raised:
         require_known({"KERAS_BACKEND": asked})
     assert raised.value.message.endswith(f"numpy, openvino, tensorflow, torch, but got {asked!r}.{guess}")
     assert "unset it" in str(raised.value.hint)
-
-
-def test_backends_that_keras_has_and_none_are_taken() -> None:
     for environment in ({}, {"KERAS_BACKEND": ""}, *({"KERAS_BACKEND": name} for name in BACKENDS)):
         require_known(environment)
     for environment in ({}, {"KERAS_BACKEND": "tensorflow"}, {"KERAS_BACKEND": "numpy"}):
         require_installed(environment)
-
-
-# ---------------------------------------------------------------- libraries
 
 
 def test_no_opencv_and_two_at_once_are_warned_of_and_headless_is_kept(
@@ -204,12 +191,6 @@ def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_
             cv2.setNumThreads(before)
 
 
-def test_a_holder_that_the_interpreter_ends_with_is_not_heard_of() -> None:
-    enter = "from autopipe.hardware import processes; held = [processes.library_threads()]; held[0].__enter__()"
-    cycle = "held.append(held)"  # so it is collected when no module can be imported any more
-    assert succeeded(python("-c", f"{enter}; {cycle}")).stderr == ""
-
-
 def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[int, int]] = []
     library = types.SimpleNamespace(mallopt=lambda *setting: called.append(setting))
@@ -224,21 +205,3 @@ def test_freed_memory_is_kept_where_the_c_library_can(monkeypatch: pytest.Monkey
     assert called == 2 * wanted
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     processes.keep_freed_memory()
-
-
-_IS_MAPPED = """
-import ctypes
-library = ctypes.CDLL(None)
-library.malloc.restype = ctypes.c_void_p
-block = library.malloc(ctypes.c_size_t(16 << 20))
-print(ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & 2)  # IS_MMAPPED of glibc's chunks
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
-def test_a_process_that_is_started_with_the_variables_keeps_freed_memory() -> None:
-    usual = {name: value for name, value in os.environ.items() if name not in processes.KEEPING}
-    for environment, mapped in ((usual, b"2"), (usual | dict(processes.KEEPING), b"0")):
-        assert (
-            subprocess.check_output([sys.executable, "-c", _IS_MAPPED], env=environment, timeout=60).strip() == mapped
-        )

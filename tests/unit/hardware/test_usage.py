@@ -38,9 +38,6 @@ def test_a_part_reaches_to_the_samples_around_it(start: float, stop: float, expe
     assert Usage(samples=()).between(start, stop).samples == ()
 
 
-# ---------------------------------------------------------------- samples
-
-
 def test_it_samples_until_it_is_stopped() -> None:
     ready, seconds = threading.Event(), itertools.count()
 
@@ -58,25 +55,6 @@ def test_it_samples_until_it_is_stopped() -> None:
     assert samples[-1].memory_bytes > 2**20
     assert samples[-1].machine_cpu_seconds > 0
     assert "autopipe-sampler" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_a_sampler_that_its_own_thread_drops_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where garbage is collected in it."""
-    sampler, ended = Sampler(period_seconds=0.001), threading.Event()
-    sample = sampler._sample
-
-    def dropped() -> None:
-        if threading.current_thread() is sampler._thread and not ended.is_set():
-            ended.set()
-            sampler.stop()
-        else:
-            sample()
-
-    monkeypatch.setattr(sampler, "_sample", dropped)
-    sampler.start()
-    assert ended.wait(60)
-    sampler._thread.join()
-    assert sampler.stop() == sampler.usage
 
 
 def test_the_shortest_run_has_a_first_and_a_last_sample_of_gpus_too_and_one_that_never_started_none() -> None:
@@ -119,8 +97,6 @@ def test_cores_that_come_and_go_bring_and_take_no_work_of_others(play: Play, mon
     soon = dataclasses.replace(after, seconds=0.01)  # one count of the kernel would be a whole core
     assert Usage(samples=(before, soon)).others_cores is None
 
-
-# ---------------------------------------------------------------- a tree of processes
 
 ROOT, WORKER, CHILD, STRANGER = 100, 101, 102, 200
 
@@ -172,9 +148,7 @@ STORIES: dict[str, list[Step]] = {
         ({ROOT: Shown(1, children=10)}, (10, 1, 0)),
         ({}, (10, 1, 0)),
     ],
-    "shared memory counts once": [
-        ({ROOT: Shown(1, pages=100, shared=60), WORKER: SHARES, CHILD: SHARES}, (0, 3, 40 + 10 + 10 + 60)),
-    ],
+    "shared memory counts once": [({ROOT: Shown(1, pages=100, shared=60), WORKER: SHARES, CHILD: SHARES}, (0, 3, 120))],
     "children of a dead worker": [
         ({WORKER: Shown(ROOT), CHILD: Shown(WORKER, pages=30)}, (0, 3, 30)),
         ({WORKER: None, CHILD: Shown(1, pages=30)}, (0, 2, 30)),
@@ -185,10 +159,7 @@ STORIES: dict[str, list[Step]] = {
         ({WORKER: None}, (50, 1, 0)),
         ({}, (50, 1, 0)),
     ],
-    "the first process ends": [
-        ({ROOT: Shown(1, own=20, children=5, pages=9)}, (25, 1, 9)),
-        ({ROOT: None}, (25, 0, 0)),
-    ],
+    "the first process ends": [({ROOT: Shown(1, own=20, children=5, pages=9)}, (25, 1, 9)), ({ROOT: None}, (25, 0, 0))],
     "another process with the number of a dead one": [
         ({WORKER: Shown(ROOT)}, (0, 2, 0)),
         ({WORKER: Shown(1, own=9000, started=8)}, (0, 1, 0)),
@@ -258,9 +229,6 @@ def test_a_process_that_has_ended_does_not_run_though_its_parent_has_not_taken_n
         assert child.wait() == 0
 
 
-# ---------------------------------------------------------------- neighbours
-
-
 class Machine:
     """Core-seconds look by look, each of which takes its time; `spare` cores are there beside a quota."""
 
@@ -303,28 +271,16 @@ def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_me
     assert len(machine.looks) == 1
 
 
-STAT = """cpu  900 0 0 100 0 0 0 0 0 0
-cpu0 100 10 20 5000 3 4 5 6 50 7
-cpu2 700 0 0 100 0 0 0 0 0 0
-intr 123 0 0
-"""
+STAT = "cpu 900 0 0 100 0 0 0 0 0 0\ncpu0 100 10 20 5000 3 4 5 6 50 7\ncpu2 700 0 0 100 0 0 0 0 0 0\nintr 123 0 0\n"
 
 
-@pytest.mark.parametrize(("cores", "ticks"), [({0}, 145), ({2}, 700), ({0, 2}, 845)])
-def test_only_the_cores_that_may_be_used_are_looked_at(
-    cores: set[int], ticks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "stat").write_text(STAT)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
-    assert busy_seconds(tmp_path) == pytest.approx(ticks / TICK)
-
-
-def test_neighbours_are_looked_at_on_this_machine() -> None:
+def test_only_the_cores_that_may_be_used_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Neighbours(clock=itertools.count(0.0, 10.0).__next__).cores() >= 0.0
     assert busy_seconds() > 0.0
-
-
-# ---------------------------------------------------------------- what binds this process to fewer cores
+    (tmp_path / "stat").write_text(STAT)
+    for cores, ticks in (([0], 145), ([2], 700), ([0, 2], 845)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: set(cores))
+        assert busy_seconds(tmp_path) == pytest.approx(ticks / TICK)
 
 
 @pytest.fixture
