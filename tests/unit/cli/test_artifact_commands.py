@@ -83,9 +83,6 @@ def test_a_command_takes_an_artifact_or_its_folder_or_finds_it(autopipe: Autopip
         Path(read).unlink()
 
 
-# ---------------------------------------------------------------- merge
-
-
 def test_merge_unites_profiles_and_leads_to_the_workload_from_a_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (script := tmp_path / "train.py").touch()
@@ -102,8 +99,7 @@ def test_merge_refuses_two_workloads_and_a_folder_that_cannot_be_made(autopipe: 
     one = files.write(artifact(), tmp_path / "a.json")
     two = files.write(artifact(profile(workload=digest(batch_size=8))), tmp_path / "b.json")
     error = autopipe("merge", one, two, "-o", tmp_path / "c.json").refused()
-    assert "Only artifacts of one workload can be merged" in error
-    assert "batch size 32 and 8" in error
+    assert ("Only artifacts of one workload can be merged" in error, "batch size 32 and 8" in error) == (True, True)
     assert not (tmp_path / "c.json").exists()
     assert "cannot be written: Not a directory" in autopipe("merge", one, "--out", one / "autopipe.json").refused()
 
@@ -120,8 +116,6 @@ def test_merge_waits_for_whoever_writes_to_the_same_artifact(tmp_path: Path) -> 
     merging.join(60)
     assert {each.hardware.cpu_model for each in files.read(out).profiles} == {"Third", HERE.cpu_model}
 
-
-# ---------------------------------------------------------------- repoint
 
 OLD = FileReference(path="../train.py", attribute="workload")
 
@@ -170,8 +164,6 @@ def test_what_is_not_there_is_refused_and_nothing_is_written(autopipe: Autopipe,
     assert renamed.read_text() == before
 
 
-# ---------------------------------------------------------------- retune
-
 SCRIPT = FileReference(path="train.py")
 
 
@@ -182,10 +174,10 @@ def searched(*, fails: bool = False) -> result.Result:
     return study.run(space, surface, surface.facts(), settings.Settings(clock=surface.clock, trials=4)).result
 
 
-def stored(folder: Path, module_of: str = "autopipe.json", **changes: object) -> tuple[Path, Profile]:
-    """Write an artifact of this machine, and beside it the module of one of this name."""
+def stored(folder: Path, **changes: object) -> tuple[Path, Profile]:
+    """Write an artifact of this machine, and its module."""
     (folder / "train.py").touch()
-    (folder / "tuned_pipeline.py").write_text(codegen.text_for(SCRIPT, module_of))
+    (folder / "tuned_pipeline.py").write_text(codegen.text_for(SCRIPT, "autopipe.json"))
     known = profile(hardware=HERE, **changes)
     return files.write(artifact(known, workload=SCRIPT), folder / "autopipe.json"), known
 
@@ -217,13 +209,6 @@ def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
     assert said[-2:] == [f"next      {trains}", f"          {again.autopipe('check', path)}"]
 
 
-def test_a_module_of_another_is_not_named(autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch) -> None:
-    path, known = stored(tmp_path, "another.json")
-    options = ("--workload", "my train.py:workload", "--allow-outside")
-    said = retuned(autopipe, monkeypatch, found(known), path, *options)
-    assert said[-1] == f"next      {again.autopipe('check', path, *options)}"
-
-
 def test_a_retune_that_is_interrupted_says_how_to_go_on(autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch) -> None:
     def early(*_: object, **__: object) -> tuning.Retuned:
         raise KeyboardInterrupt
@@ -249,9 +234,6 @@ def test_samples_that_have_to_be_converted_first_are_told_of(
         assert [each for each in said if each.startswith("before")] == lines
 
 
-# ---------------------------------------------------------------- report
-
-
 @pytest.fixture
 def tuned(here: Path) -> Path:
     (here / "tuned").mkdir()
@@ -267,16 +249,12 @@ def test_a_report_is_written_beside_the_artifact(autopipe: Autopipe, tuned: Path
     assert json.loads((tuned / "report.json").read_text())["schema_version"] == 1
 
 
-REFUSED = {
-    "nowhere/report.html": "cannot be written",
-    "mine.json": "\nhint: Name the page: mine.html\n",
-    "tuned/autopipe.html": "`tuned/autopipe.json` is an artifact.\n\nhint: Give the page another name",
-}
-
-
-@pytest.mark.parametrize(("out", "said"), REFUSED.items())
-def test_what_cannot_be_written_is_refused(autopipe: Autopipe, tuned: Path, out: str, said: str) -> None:
+def test_what_cannot_be_written_is_refused(autopipe: Autopipe, tuned: Path) -> None:
     before = (tuned / "autopipe.json").read_text()
-    assert said in autopipe("report", "--out", out).refused()
-    assert (tuned / "autopipe.json").read_text() == before
-    assert not Path("mine.json").exists()
+    for out, said in {
+        "nowhere/report.html": "cannot be written",
+        "mine.json": "\nhint: Name the page: mine.html\n",
+        "tuned/autopipe.html": "`tuned/autopipe.json` is an artifact.\n\nhint: Give the page another name",
+    }.items():
+        assert said in autopipe("report", "--out", out).refused()
+    assert ((tuned / "autopipe.json").read_text(), Path("mine.json").exists()) == (before, False)

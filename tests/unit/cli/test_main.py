@@ -18,9 +18,8 @@ import pytest
 
 from autopipe import __version__, registry
 from autopipe.artifact import artifact as files
-from autopipe.cli import main
 from autopipe.cli.options import Exit
-from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
+from autopipe.errors import NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
 from tests.fakes.commands import environment, python, succeeded
 from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe, Patch
@@ -93,14 +92,6 @@ def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, thei
     assert " ".join(" ".join(listed["More"]).split()) == f"upload {upload.__doc__}"  # wrapped, not cut
 
 
-def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
-    options = [set(re.findall(r"(?<= )--[a-z-]+", autopipe(command, "--help").out)) for command in ("tune", "retune")]
-    assert options[0] - options[1] == {"--images", "--model", "--image-size", "--batch-size", "--out"}
-
-
-# ---------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("line", "last"),
     [
@@ -152,33 +143,16 @@ def test_the_page_of_reference_has_every_exit_code() -> None:
     assert [int(each) for cell in codes for each in cell.split(", ")] == [0, *Exit]
 
 
-@pytest.fixture
-def played(monkeypatch: Patch) -> Callable[[Callable[[], None]], None]:
-    """Have the application do this, whatever the arguments."""
+def test_who_ended_a_search_shows_in_the_status(autopipe: Autopipe, theirs: Callable[..., None]) -> None:
+    errors = {"nothing": NothingMeasuredError("Why."), "interrupted": SearchInterruptedError("Why.")}
 
-    def play(command: Callable[[], None]) -> None:
-        def application(arguments: list[str], prog_name: str) -> None:
-            command()
+    def upload(which: str) -> None:
+        raise errors[which]
 
-        application.registered_commands = ()  # type: ignore[attr-defined]  # as Typer's
-        monkeypatch.setattr(main, "application", lambda: application)
-
-    return play
-
-
-@pytest.mark.parametrize(("error", "status"), [(NothingMeasuredError, 3), (SearchInterruptedError, 130)])
-def test_who_ended_a_search_shows_in_the_status(
-    autopipe: Autopipe, played: Any, error: type[AutopipeError], status: int
-) -> None:
-    def command() -> None:
-        raise error("Why.")
-
-    played(command)
-    ended = autopipe("tune")
-    assert (ended.status, ended.out, ended.err) == (status, "", "error: Why.\n")
-
-
-# ---------------------------------------------------------------- streams and signals
+    theirs(upload=SimpleNamespace(upload=upload))
+    for which, status in (("nothing", 3), ("interrupted", 130)):
+        ended = autopipe("upload", which)
+        assert (ended.status, ended.out, ended.err) == (status, "", "error: Why.\n")
 
 
 def _ended(into: Any, *arguments: str) -> tuple[int, list[str]]:
@@ -187,26 +161,16 @@ def _ended(into: Any, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--version"],  # which Python prints when it ends,
-        pytest.param(["show", ASSET, "--json"], marks=pytest.mark.slow),  # what is larger than its buffer,
-        pytest.param(["show", ASSET], marks=pytest.mark.slow),  # and Rich
-    ],
-)
-def test_a_stdout_that_takes_no_more_is_told_in_a_line(arguments: list[str]) -> None:
-    with open("/dev/full", "w") as full:
-        status, (error, empty, hint) = _ended(full, *arguments)
-    assert error == "error: The output cannot be written to stdout: No space left on device."
-    assert (status, empty, hint[:25]) == (2, "", "hint: Make room where it ")
-
-
-def test_a_stdout_that_nobody_reads_is_not_told_of() -> None:
+def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all() -> None:
     reads, pipe = os.pipe()
     os.close(reads)
-    with open(pipe, "w") as unread:
-        assert _ended(unread, "--version") == (1, [])
+    with open("/dev/full", "w") as full, open(pipe, "w") as nobody_reads:
+        assert _ended(nobody_reads, "--version") == (1, [])
+        # What Python prints when it ends, and what Rich prints.
+        for arguments in (["--version"], ["show", ASSET]):
+            status, (error, empty, hint) = _ended(full, *arguments)
+            assert error == "error: The output cannot be written to stdout: No space left on device."
+            assert (status, empty, hint[:25]) == (2, "", "hint: Make room where it ")
 
 
 def test_letters_a_locale_lacks_are_spelt(autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch) -> None:
@@ -260,16 +224,16 @@ def test_a_closed_terminal_ends_a_command_as_ctrl_c_does_but_for_nohup(tmp_path:
     assert (tmp_path / "saved").read_text() == ended  # with `nohup`, reading goes on until the terminal's end
 
 
-def test_a_second_sigterm_does_not_cut_short_the_first(autopipe: Autopipe, played: Any) -> None:
+def test_a_second_sigterm_does_not_cut_short_the_first(autopipe: Autopipe, theirs: Callable[..., None]) -> None:
     saved = []
 
-    def command() -> None:
+    def upload() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         saved.append("what was measured")
 
-    played(command)
-    autopipe("tune")
+    theirs(upload=SimpleNamespace(upload=upload))
+    autopipe("upload")
     assert saved == ["what was measured"]
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN  # which a process that is started would inherit

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import autopipe as ap
 from autopipe import values
 from autopipe.api import request
 from autopipe.cli import main
-from autopipe.cli.options import Command, WorkloadOptions, ready, settings_file
+from autopipe.cli.options import WorkloadOptions, ready, settings_file
 from autopipe.cli.tune import retune, tune
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from tests.fakes.facts import known
 from tests.fakes.reports import Approved
 from tests.unit.cli.conftest import Autopipe, Patch, photos
 
@@ -64,14 +65,10 @@ def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_w
     assert f"20{unit}" in str(raised.value.hint)
 
 
-@pytest.mark.parametrize("text", ["", "many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
-def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe, text: str) -> None:
-    error = autopipe("measure", "a.py:w", f"--batch-sizes={text}").refused()
-    assert "`batch_sizes` must be whole numbers of 1 or more" in error
-    assert len(error) < 400
-
-
-# ---------------------------------------------------------------- settings of a configuration
+def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe) -> None:
+    for text in ("", "many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"):
+        error = autopipe("measure", "a.py:w", f"--batch-sizes={text}").refused()
+        assert ("`batch_sizes` must be whole numbers of 1 or more" in error, len(error) < 400) == (True, True)
 
 
 def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to_one_loaders() -> None:
@@ -80,10 +77,8 @@ def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to
     assert request.allowed([*pairs, *pairs]) == {**held, "loader.prefetch": ("auto",)}
 
 
-PAIRS = (
-    "kepe=memory", "loader.worker=4", "workers=4", "worker=4", "keep=disk", "keep=memroy", "keep=memory:0%", "keep",
-    "loader=thread", "threads.workers=many", "keep=", "tfdata.prefetch=soon",
-)  # fmt: skip
+PAIRS = """kepe=memory loader.worker=4 workers=4 worker=4 keep=disk keep=memroy keep=memory:0% keep
+           loader=thread threads.workers=many keep= tfdata.prefetch=soon"""
 
 
 def test_settings_that_cannot_be(approved: Approved) -> None:
@@ -93,7 +88,7 @@ def test_settings_that_cannot_be(approved: Approved) -> None:
         assert raised.value.hint or pair == "keep=memory:0%"
         return raised.value.message  # its hint lists what there is, of extensions, too
 
-    approved({pair: refused(pair) for pair in PAIRS})
+    approved({pair: refused(pair) for pair in PAIRS.split()})
 
 
 def test_a_configuration_takes_changes() -> None:
@@ -146,41 +141,12 @@ def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_
         assert said in str(raised.value)
 
 
-# ---------------------------------------------------------------- groups of options
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Size:
-    height: int = 1
-    width: int = 2
-
-
-TALL = Size(height=5)
-called: list[object] = []
-
-
-def draw(name: str, size: Size = TALL, *, fill: bool = False) -> None:
-    called[:] = [name, size, fill]
-
-
-def parameters(command: Command) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(ready(command)).parameters
-
-
-def test_a_group_is_an_option_for_each_field_in_its_place_with_the_commands_defaults() -> None:
-    found = parameters(draw)
-    assert list(found) == ["name", "height", "width", "fill", "context", "verbose", "log_level"]
-    assert [(found[name].default, found[name].annotation) for name in ("height", "width")] == [(5, int), (2, int)]
-    ready(draw)(name="box", height=3, width=4, fill=True, context=None, verbose=False, log_level="warning")
-    assert called == ["box", Size(height=3, width=4), True]
-    assert (parameters(tune)["trials"].default, parameters(retune)["trials"].default) == (30, 15)
-
-
-@pytest.mark.parametrize("model", ["mobilenet-v2", " mobilenet_v2", "mobilenet.v2", None])
-def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(here: Path, model: str | None) -> None:
-    named = WorkloadOptions(images=str(photos(here / "photos", each=2)), model=model, batch_size=2).target().named
-    assert named is not None
-    assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
+def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(here: Path) -> None:
+    images = str(photos(here / "photos", each=2))
+    for model in ("mobilenet-v2", " mobilenet_v2", "mobilenet.v2", None):
+        named = known(WorkloadOptions(images=images, model=model, batch_size=2).target().named)
+        assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
+    assert [inspect.signature(ready(each)).parameters["trials"].default for each in (tune, retune)] == [30, 15]
 
 
 OF_IMAGES = "`{}` goes with `--images`, but `train.py:workload` has its own"
@@ -201,9 +167,6 @@ OF_IMAGES = "`{}` goes with `--images`, but `train.py:workload` has its own"
 def test_options_of_images_that_cannot_be_are_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         WorkloadOptions(**options).target()
-
-
-# ---------------------------------------------------------------- what starts nothing
 
 
 def refused(autopipe: Autopipe, *arguments: str) -> str:
@@ -251,35 +214,19 @@ def test_a_trace_that_cannot_be_written_is_refused_before_any_import(autopipe: A
     assert not (here / "imported").exists()
 
 
-# ---------------------------------------------------------------- options in a file
-
-
-@pytest.fixture
-def sub(here: Path, monkeypatch: Patch) -> Path:
-    """The working directory: a folder in the one of a project."""
-    (here / "sub").mkdir()
-    monkeypatch.chdir(here / "sub")
-    return here / "sub"
-
-
-@pytest.mark.parametrize(
-    ("file", "table"),
-    [("../pyproject.toml", "tool.autopipe.tune"), ("../autopipe.toml", "tune"), ("autopipe.toml", "tune")],
-)
-def test_a_file_in_this_folder_or_above_holds_options_and_the_command_line_wins(
-    autopipe: Autopipe, sub: Path, file: str, table: str
+def test_the_nearest_file_in_this_folder_or_above_holds_options_and_the_command_line_wins(
+    autopipe: Autopipe, here: Path, monkeypatch: Patch
 ) -> None:
-    (sub / file).write_text(f'[{table}]\nbudget = "soon"\n')
+    (sub := here / "sub").mkdir()
+    monkeypatch.chdir(sub)
     (sub / "pyproject.toml").write_text('[project]\nname = "x"\n')  # which has no options, so is passed over
-    assert "`budget` must be a duration such as 90s, 3m or 15ms, but got 'soon'" in refused(autopipe)
-    assert "'later'" in refused(autopipe, "--budget", "later")
-    (sub / "autopipe.toml").write_text('[tune]\nbudget = "near"\n')
-    assert "'near'" in refused(autopipe)
-
-
-def test_folders_that_cannot_be_looked_into_hold_no_options(autopipe: Autopipe, sub: Path) -> None:
-    assert settings_file(Path("/", "x" * 300)) == ("", {})  # as root one may look into all that there are
-    sub.rmdir()
+    files = {here / "pyproject.toml": "tool.autopipe.tune", here / "autopipe.toml": "tune"}
+    for number, (file, table) in enumerate({**files, sub / "autopipe.toml": "tune"}.items()):
+        file.write_text(f'[{table}]\nbudget = "soon {number}"\n')
+        assert f"`budget` must be a duration such as 90s, 3m or 15ms, but got 'soon {number}'" in refused(autopipe)
+        assert "'later'" in refused(autopipe, "--budget", "later")
+    assert settings_file(Path("/", "x" * 300)) == ("", {})  # which one may not look into
+    shutil.rmtree(sub)
     assert refused(autopipe).startswith("error: The folder that this shell is in was removed.")
 
 

@@ -33,7 +33,7 @@ from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
 from tests.fakes.measurements import measurement
-from tests.fakes.profiles import profile
+from tests.fakes.profiles import config, profile
 from tests.fakes.reports import Approved
 from tests.unit.cli.conftest import Patch
 
@@ -43,39 +43,36 @@ IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
 OF_IMAGES = Target(name="", workload=TRAIN.workload, named=IMAGES)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "keep", "options"),
-    [
+def test_what_to_do_next_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder := tmp_path / "my models").mkdir()
+    for chosen, keep, options in (
         (TRAIN, "none", None),
         (TRAIN, "array", "train.py:workload --to array --out '{}/array'"),
         (OF_IMAGES, "array:1", "--images '/my photos' --image-size 96 --to array --cut 1 --out '{}/array-1'"),
-    ],
-)
-def test_what_to_do_next_is_said(
-    tmp_path: Path, chosen: Target, keep: str, options: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    known = profile(config=PipelineConfig(loader=Threads(workers=2), keep=keep).model_dump(mode="json"))
-    (folder := tmp_path / "my models").mkdir()
-    written, module = write_outputs(factory.of_profile(known, lambda: pytest.fail("imported"), named=NAMED), [folder])
-    say_next(written, known, chosen.arguments, [str(written)])
-    lines = capsys.readouterr().err.splitlines()
-    assert module.is_file()
-    assert f"report    {folder / 'report.html'}" in lines
-    convert = f"before    {again.autopipe('convert')} {str(options).format(folder / 'converted')}"
-    assert [line for line in lines if line.startswith("before")] == ([] if options is None else [convert])
-    assert lines[-2:] == [f"next      {use_beside(written, known)}", f"          {again.autopipe('check', written)}"]
+    ):
+        known = profile(config=config(keep=keep))
+        tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=NAMED)
+        written, module = write_outputs(tuned, [folder])
+        say_next(written, known, chosen.arguments, [str(written)])
+        lines = capsys.readouterr().err.splitlines()
+        assert module.is_file()
+        assert f"report    {folder / 'report.html'}" in lines
+        convert = f"before    {again.autopipe('convert')} {str(options).format(folder / 'converted')}"
+        assert [line for line in lines if line.startswith("before")] == ([] if options is None else [convert])
+        assert lines[-2:] == [
+            f"next      {use_beside(written, known)}",
+            f"          {again.autopipe('check', written)}",
+        ]
 
 
 def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    with reserved(tmp_path / "old"):
-        assert list((tmp_path / "old").iterdir()) == []  # the room is kept by a file without a name
-
     def fail(folder: Path) -> None:
+        assert list(folder.iterdir()) == []  # the room is kept by a file without a name
         if folder.name == "begun":
             (folder / "study.db").touch()
         raise ArtifactError("no such workload")
 
+    (tmp_path / "old").mkdir()
     for folder in (tmp_path / name for name in ("old", "new", "begun")):
         with pytest.raises(ArtifactError, match="no such workload"), reserved(folder):
             fail(folder)
@@ -129,8 +126,6 @@ def test_a_bar_is_for_a_terminal_alone_and_a_short_work_says_nothing(
     out, error = capsys.readouterr()
     assert (out, "looking" in error, "40/40" in error) == ("", True, True)
 
-
-# ---------------------------------------------------------------- the progress of a tune
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), keep="memory")
 
@@ -248,11 +243,11 @@ def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> N
     assert screen.live().startswith("100 s, 60 s left")
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_log_has_a_line_of_what_runs_if_nothing_else_was_said(terminal: bool) -> None:
-    screen = Screen(terminal=terminal, budget_seconds=100.0)
-    screen.now = 20.0
-    assert screen.tell(started()) == []
-    screen.now = 40.0
-    expected = [] if terminal else ["so far    40 s, 60 s left | trial 4: threads(workers=2) keep=memory"]
-    assert screen.tell(started()) == expected
+def test_a_log_has_a_line_of_what_runs_if_nothing_else_was_said() -> None:
+    line = "so far    40 s, 60 s left | trial 4: threads(workers=2) keep=memory"
+    for terminal, expected in ((True, []), (False, [line])):
+        screen = Screen(terminal=terminal, budget_seconds=100.0)
+        screen.now = 20.0
+        assert screen.tell(started()) == []
+        screen.now = 40.0
+        assert screen.tell(started()) == expected
