@@ -18,6 +18,7 @@ import rich.jupyter
 
 import autopipe as ap
 from autopipe.api import request
+from autopipe.api.request import Search, settings_of
 from autopipe.artifact import artifact as files
 from autopipe.cli.options import SearchOptions
 from autopipe.errors import ArtifactError, AutopipeError
@@ -28,107 +29,90 @@ from tests.fakes.reports import Approved, refusal
 from tests.unit.cli.conftest import photos
 
 
-def test_a_tune_takes_the_same_options_in_python_and_on_the_command_line() -> None:
+@pytest.fixture
+def here(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_tune_takes_the_same_options_in_python_and_on_the_command_line_and_shows_their_defaults() -> None:
     names = {field.name for field in dataclasses.fields(SearchOptions)}
-    assert names == set(request.Search.__annotations__)
-    for function in (ap.tune, ap.retune):
-        assert names <= set(inspect.signature(function).parameters)
-
-
-def test_a_signature_shows_the_type_and_the_default_of_each_option() -> None:
-    shown = inspect.signature(ap.tune).parameters
-    defaults = {name: each.default for name, each in shown.items() if name in request.Search.__annotations__}
-    whole = request.settings_of(request.Search(**defaults))  # type: ignore[typeddict-item]  # names of its own
-    assert whole == request.settings_of(request.Search(virtual_devices=0))
+    assert names == set(Search.__annotations__)
+    shown, again = (inspect.signature(function).parameters for function in (ap.tune, ap.retune))
+    assert names <= set(shown) & set(again)
+    defaults: Any = {name: shown[name].default for name in names}
+    assert settings_of(defaults) == settings_of(Search(virtual_devices=0))
     assert shown["budget"].annotation == "float | str | None"
-    assert repr(inspect.signature(ap.retune).parameters["trials"].default) == "<as tuned>"
-
-
-def test_a_function_stays_one_if_the_package_of_its_name_is_imported() -> None:
-    importlib.import_module("autopipe.measure")
+    assert repr(again["trials"].default) == "<as tuned>"
+    importlib.import_module("autopipe.measure")  # a package of the same name
     assert inspect.isfunction(ap.measure)
 
 
-def test_making_an_answers_text_shows_nothing_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = list[object]()
-    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
-    monkeypatch.setattr(rich.jupyter, "display", lambda *what: shown.append(what))
-    answer = Answer(figures={"a": 1}, shown="a line")
-    assert "a line" in repr(answer)
-    assert "a line" in answer._repr_html_()
-    assert shown == []
-
-
 def test_a_duration_and_a_size_are_numbers_or_texts() -> None:
-    texts = request.settings_of(request.Search(budget="2m", max_memory="8G", simulate_step="15ms"))
-    numbers = request.settings_of(
-        request.Search(budget=120, max_memory=8 << 30, simulate_step=ap.SimulatedAccelerator(0.015))
-    )
+    texts = settings_of(Search(budget="2m", max_memory="8G", simulate_step="15ms"))
+    simulated = ap.SimulatedAccelerator(0.015)
+    numbers = settings_of(Search(budget=120, max_memory=8 << 30, simulate_step=simulated))
     assert texts == dataclasses.replace(numbers, clock=texts.clock)
     only = {"threads.workers": np.arange(1, 3), "devices": np.int64(1)}
     numpys: Any = {"budget": np.float32(90), "trials": np.int64(9), "seed": np.int64(3), "only": only}
-    of_numpy = request.settings_of(numpys)
+    of_numpy = settings_of(numpys)
     assert repr(of_numpy.limits.only) == "{'threads.workers': (1, 2), 'devices': (1,)}"
     assert [type(each) for each in (of_numpy.budget_seconds, of_numpy.trials, of_numpy.seed)] == [float, int, int]
-    assert request.settings_of(request.Search(budget=None)).budget_seconds is None
+    assert settings_of(Search(budget=None)).budget_seconds is None
 
 
-IMPOSSIBLE: list[dict[str, Any]] = [
-    *({"budget": value} for value in ("soon", "120", 0, -1, True, math.inf, math.nan)),
-    *({"max_memory": value} for value in ("lots", -1)),
-    *({"trials": value} for value in (0, "ten", True)),
-    *({"seed": value} for value in (None, "7", 1.5, -1)),
-    *({"baseline": value} for value in (1, "bench.py")),
-    *({"only": value} for value in (1, ["loader"], {"loader": None}, {5: "threads"})),
-    *({"simulate_step": value} for value in ("quick", "15ms/some")),
-    *({"space": value} for value in (1, None)),
-    {"max_workers": 0},
-    {"epochs": 1.5},
-    {"virtual_devices": -1},
-    {"mode": "serve"},
-    {"page_cache": "hot"},
-    {"convert": "yes"},
-    {"fresh": 1},
-    {"storage": 1},
-    {"workload": 5},
-    {"on_event": 5},
-    {"out": 5},
-    {"trails": 3},
-]
+IMPOSSIBLE: dict[str, list[Any]] = {
+    "budget": ["soon", "120", 0, -1, True, math.inf, math.nan],
+    "max_memory": ["lots", -1],
+    "trials": [0, "ten", True],
+    "seed": [None, "7", 1.5, -1],
+    "baseline": [1, "bench.py"],
+    "only": [1, ["loader"], {"loader": None}, {5: "threads"}],
+    "simulate_step": ["quick", "15ms/some"],
+    "space": [1, None],
+}
+IMPOSSIBLE |= {"max_workers": [0], "epochs": [1.5], "virtual_devices": [-1], "mode": ["serve"], "page_cache": ["hot"]}
+IMPOSSIBLE |= {"convert": ["yes"], "fresh": [1], "storage": [1], "workload": [5], "on_event": [5], "out": [5]}
+IMPOSSIBLE |= {"trails": [3]}
 
 
 def test_impossible_options(approved: Approved) -> None:
     def tune(options: dict[str, Any]) -> str:
         return refusal(lambda: ap.tune(**{"workload": "train.py:workload", **options}))
 
-    approved({str(each): tune(each) for each in IMPOSSIBLE})
+    wrong = [{name: value} for name, values in IMPOSSIBLE.items() for value in values]
+    approved({str(each): tune(each) for each in wrong})
 
 
 @pytest.fixture
-def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tuned(here: Path) -> Path:
     """The artifact in the folder `tuned` of the working directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tuned").mkdir()
-    return files.write(artifact(profile(), profile()), tmp_path / "tuned" / "autopipe.json")
+    (here / "tuned").mkdir()
+    return files.write(artifact(profile(), profile()), here / "tuned" / "autopipe.json")
 
 
-def test_an_answer_is_text_html_and_figures(tuned: Path, tmp_path: Path) -> None:
+def test_an_answer_is_text_html_and_figures(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_notebook = list[object]()
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    monkeypatch.setattr(rich.jupyter, "display", lambda *what: in_notebook.append(what))
     shown = ap.show()
-    assert "profile 2 of 2" in repr(shown)
     html = shown._repr_html_()
     assert html.startswith("<pre")
-    assert "profile 2 of 2" in html
+    assert all("profile 2 of 2" in each for each in (repr(shown), html))
+    assert in_notebook == []  # where making a text shows nothing
     assert shown.figures == {"tuned/autopipe.json": files.read(tuned)}
     assert set(json.loads(shown.json())) == {"tuned/autopipe.json"}
-    assert shown.save(tmp_path / "shown.txt").read_text() == f"{shown}\n"
+    assert shown.save("shown.txt").read_text() == f"{shown}\n"
     with pytest.raises(ArtifactError, match="cannot be written"):
-        shown.save(tmp_path / "nowhere" / "shown.txt")
+        shown.save(Path("nowhere", "shown.txt"))
 
 
-@pytest.mark.parametrize("named", [None, "tuned", Path("tuned"), "tuned/autopipe.json"])
-def test_an_artifact_is_named_by_a_folder_a_file_or_not_at_all(tuned: Path, named: str | Path | None) -> None:
-    assert request.artifact_of(named) == Path("tuned/autopipe.json")
-    assert isinstance(ap.show(named), Answer)
+@pytest.mark.usefixtures("tuned")
+def test_an_artifact_is_named_by_a_folder_a_file_or_not_at_all() -> None:
+    for named in (None, "tuned", Path("tuned"), "tuned/autopipe.json"):
+        assert request.artifact_of(named) == Path("tuned/autopipe.json")
+        assert isinstance(ap.show(named), Answer)
 
 
 class Pairs:
@@ -143,8 +127,8 @@ def made_pairs() -> Pairs:
     return Pairs()
 
 
-def test_a_workload_is_a_file_a_module_a_folder_or_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(photos(tmp_path / "photos", each=16).parent)
+def test_a_workload_is_a_file_a_module_a_folder_or_the_object(here: Path) -> None:
+    photos(here / "photos", each=16)
     assert request.target("train.py").name == "train.py:workload"
     assert request.target("package.module:made").workload == WorkloadName(text="package.module:made")
     images = request.target("photos")
@@ -157,23 +141,18 @@ def test_a_workload_is_a_file_a_module_a_folder_or_the_object(tmp_path: Path, mo
             request.target(wrong)
 
 
-def test_samples_are_converted_verified_and_plain_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(photos(tmp_path / "photos").parent)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    data = f"ap.ImageFolder({str(tmp_path / 'photos')!r})"
-    made = f"ap.Workload(data={data}, ops=[ap.Decode(), ap.Resize(16, 16)], batch_size=2)"
-    (tmp_path / "train.py").write_text(f"import autopipe as ap\n\nworkload = {made}\n")
-    workload = "train.py"
-    part = ap.convert(workload, out="set", shard="0/2")
+def test_samples_are_converted_verified_and_plain_code(here: Path) -> None:
+    data = ap.ImageFolder(photos(here / "photos"))
+    made = "ap.Workload(data=ap.ImageFolder('photos'), ops=[ap.Decode(), ap.Resize(16, 16)], batch_size=2)"
+    (here / "train.py").write_text(f"import autopipe as ap\n\nworkload = {made}\n")
+    part = ap.convert("train.py", out="set", shard="0/2")
     assert part.figures.record is None
     assert "part 0 of 2 to set" in repr(part)
-    assert ap.convert(workload, out="set", verify=True).figures.record is not None
-    assert repr(ap.verify(workload, files=True)) == "verified  all 8 samples can be read and decoded"
-    code = ap.eject("train.py", to="tf.data")
-    made_here = ap.Workload(
-        data=ap.ImageFolder(tmp_path / "photos"), ops=[ap.Decode(), ap.Resize(16, 16)], batch_size=2
-    )
-    assert ap.eject(made_here, to="tf.data").figures == code.figures
+    assert ap.convert("train.py", out="set", verify=True).figures.record is not None
+    assert repr(ap.verify("train.py", files=True)) == "verified  all 8 samples can be read and decoded"
+    made_here = ap.Workload(data=data, ops=[ap.Decode(), ap.Resize(16, 16)], batch_size=2)
+    code = ap.eject(made_here, to="tf.data")
+    assert ap.eject("train.py", to="tf.data").figures == code.figures
     compile(code.figures, "plain.py", "exec")
     assert code.save("plain.py").read_text() == code.figures
 
@@ -194,6 +173,6 @@ UNANSWERED: dict[str, Callable[[], object]] = {
 }
 
 
-def test_what_cannot_be_answered(approved: Approved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_what_cannot_be_answered(approved: Approved) -> None:
     approved({name: refusal(ask) for name, ask in UNANSWERED.items()})

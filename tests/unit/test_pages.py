@@ -69,8 +69,6 @@ def test_each_approved_text_is_compared_by_a_test() -> None:
         assert f"def test_{test}(" in (file.parents[1] / f"test_{module}.py").read_text(), file
 
 
-# ---------------------------------------------------------------- environment variables
-
 VARIABLE = re.compile(r"\bAUTOPIPE_[A-Z]+(?:_[A-Z]+)*\b")
 
 
@@ -88,9 +86,6 @@ def used() -> Iterator[str]:
 
 def test_each_variable_is_documented_once_and_used() -> None:
     assert sorted(documented()) == sorted(set(used()))
-
-
-# ---------------------------------------------------------------- vocabulary
 
 
 def rows() -> list[list[str]]:

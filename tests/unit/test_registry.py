@@ -22,27 +22,21 @@ from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.storage.array import Array
 from autopipe.workload.op import Op
 
-
 class Borrowed(LoaderConfig):
     kind: Literal["borrowed"] = "borrowed"
     workers: int = pydantic.Field(default=1, ge=1)
 
     def worker_count(self) -> int:
         return self.workers
-
     def buffered_batches(self) -> int:
         return 1
-
     def open(self, job: LoadJob) -> Loader:
         return Threads(workers=self.workers, queue_size=1).open(job)
-
 
 class Copied(Array):
     name = "copied"
 
-
 STORAGES.register(Copied.name, Copied())
-
 
 @dataclasses.dataclass(frozen=True)
 class Invert(Op):
@@ -50,35 +44,27 @@ class Invert(Op):
 
     def apply(self, sample, spec, random):
         return self.finish(sample, spec, None)
-
     def finish(self, batch, spec, xp):
         return 255 - batch[0], batch[1]
-
 
 class Numbers:
     def __init__(self, count):
         self._count = count
-
     def __len__(self):
         return self._count
-
     def read(self, index):
         return np.full((4, 4, 3), index, np.uint8), index
-
 
 class Pair(SharingStrategy):
     looks_ahead = False
 
     def __init__(self, devices):
         self.devices = devices
-
     @classmethod
     def accelerators(cls):
         return 2
-
     def scope(self):
         return nullcontext()
-
     def place(self, array):
         return array
 """
@@ -126,8 +112,7 @@ Numbers = their_package:Numbers
 def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_path: Path) -> None:
     """Installed by what an installer leaves behind: the package, and its dist-info on the path."""
     (tmp_path / "their_package.py").write_text(PACKAGE)
-    info = tmp_path / "their_package-1.0.dist-info"
-    info.mkdir()
+    (info := tmp_path / "their_package-1.0.dist-info").mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRIES)
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
