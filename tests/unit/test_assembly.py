@@ -249,14 +249,6 @@ def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(this_mach
         assert sum(len(x) for x, _ in loader.batches(0)) == 100  # no CacheWarning, which would be an error here
 
 
-@pytest.mark.usefixtures("forked_nurseries")
-@pytest.mark.parametrize("kind", [ap.Threads, ap.Processes])
-def test_no_more_workers_than_batches_serve_what_is_evaluated(photos: Path, kind: Any) -> None:
-    config = ap.PipelineConfig(loader=kind(workers=5, queue_size=9))
-    with evaluation_loader(workload(photos), config, few_of(photos, 6)) as loader:
-        assert (len(loader), loader.buffered_batches) == (2, 2 + 2)
-
-
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
     data = ap.Arrays(np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64))
     workload = ap.Workload(data=data, ops=[ap.OneHot(2), ap.MixUp()], batch_size=4)

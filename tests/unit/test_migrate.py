@@ -106,4 +106,4 @@ def test_a_layer_of_keras_has_the_ranges_of_the_op_beside_it(kind: str) -> None:
 
 
 def test_all_that_are_asked_for_are_there() -> None:
-    assert (len(ROWS), len(GENERATOR), LAYERS.keys()) == (len(LINES), 10, RANGES.keys())
+    assert (len(ROWS), len(GENERATOR), [*LAYERS]) == (len(LINES), 10, [*RANGES])

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+import autopipe as ap
 from autopipe import again
 from autopipe.api.request import Target
 from autopipe.artifact import factory, schema
@@ -25,13 +26,9 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial.child import Log, PhaseBegan
 from autopipe.measure.trial.workload_import import WorkloadName
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import result as events
 from autopipe.search.result import AskedBy, Reason, Stop
 from autopipe.values import Estimate
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.workload import Workload
 from tests.fakes.measurements import measurement
 from tests.fakes.profiles import config, profile
 from tests.fakes.reports import Approved
@@ -91,7 +88,9 @@ def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monke
 def test_what_does_not_fit_into_one_folder_is_written_to_the_next_or_told_with_the_configuration(
     tmp_path: Path,
 ) -> None:
-    tuned = factory.of_profile(profile(), Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=NAMED)
+    tuned = factory.of_profile(
+        profile(), ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=NAMED
+    )
     (tmp_path / "file").touch()
     gone, there = tmp_path / "file" / "gone", tmp_path / "there"
     artifact, module = write_outputs(tuned, [gone, there])
@@ -127,7 +126,7 @@ def test_a_bar_is_for_a_terminal_alone_and_a_short_work_says_nothing(
     assert (out, "looking" in error, "40/40" in error) == ("", True, True)
 
 
-CONFIG = PipelineConfig(loader=Threads(workers=2), keep="memory")
+CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=2), keep="memory")
 
 
 class Screen:
@@ -148,9 +147,7 @@ class Screen:
         return self.progress.__rich__().plain
 
 
-def finished(
-    outcome: Measurement | TrialFailure, origin: str = "surrogate", best: float | None = 100.0
-) -> events.Event:
+def finished(outcome: Any, origin: str = "surrogate", best: float | None = 100.0) -> events.Event:
     by = AskedBy.parse(origin)
     return events.TrialFinished(number=0, origin=by, config=CONFIG, outcome=outcome, value=None, best=best)
 

@@ -64,8 +64,7 @@ def test_the_lowest_version_2_quota_counts(play: Play, limits: dict[str, str], u
     [
         pytest.param("/jobs/trial", V1_MOUNT, {"jobs/": 300_000}, 3, id="parent"),
         pytest.param("/jobs/trial", V1_MOUNT, {"jobs/trial/": -1}, 16, id="no quota"),
-        # Named as the host does, while the mount is that group itself.
-        pytest.param("/docker/abc", CONTAINER, {"": 200_000}, 2, id="container"),
+        pytest.param("/docker/abc", CONTAINER, {"": 200_000}, 2, id="named as the host does: the mount is that group"),
         pytest.param("/elsewhere", CONTAINER, {"": 200_000}, 2, id="not mounted"),
         pytest.param("/../other", V1_MOUNT, {"": -1, "../other/": 100_000}, 16, id="outside the namespace"),
         pytest.param("/jobs/trial", BOTH, {"jobs/trial/": 500_000}, 5, id="both versions"),

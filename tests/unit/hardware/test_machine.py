@@ -106,10 +106,10 @@ VISIBLE = {"0,1": [75, 25], "1": [25], "1, 0": [25, 75], "": [], "-1": [], "0,7,
 VISIBLE |= {"GPU-bbbb": [25], "GPU-": [], "MIG-cccc3333": [75], "MIG-unknown,0": []}
 
 
-@pytest.mark.parametrize(("visible", "busy"), VISIBLE.items())
-def test_only_visible_gpus_count_in_the_order_in_which_cuda_shows_them(visible: str, busy: list[int]) -> None:
-    with contextlib.closing(gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": visible})) as nvml:
-        assert [use.busy_percent for use in nvml.use()] == busy
+def test_only_visible_gpus_count_in_the_order_in_which_cuda_shows_them() -> None:
+    for visible, busy in VISIBLE.items():
+        with contextlib.closing(gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": visible})) as nvml:
+            assert [use.busy_percent for use in nvml.use()] == busy, visible
 
 
 def test_virtual_devices_are_those_that_were_asked_for_by_a_whole_number() -> None:
@@ -141,14 +141,12 @@ def test_a_backend_that_is_not_installed_is_told_with_its_extra(monkeypatch: pyt
     assert (f"'{name}" in hint, ">=" in hint) == (True, True)
 
 
-@pytest.mark.parametrize(
-    ("asked", "guess"), [("jx", " Did you mean `jax`?"), ("JAX", " Did you mean `jax`?"), ("mxnet", "")]
-)
-def test_backends_that_keras_has_and_none_are_taken_and_no_other(asked: str, guess: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        require_known({"KERAS_BACKEND": asked})
-    assert raised.value.message.endswith(f"numpy, openvino, tensorflow, torch, but got {asked!r}.{guess}")
-    assert "unset it" in str(raised.value.hint)
+def test_backends_that_keras_has_and_none_are_taken_and_no_other() -> None:
+    for asked, guess in (("jx", " Did you mean `jax`?"), ("JAX", " Did you mean `jax`?"), ("mxnet", "")):
+        with pytest.raises(ConfigError) as raised:
+            require_known({"KERAS_BACKEND": asked})
+        assert raised.value.message.endswith(f"numpy, openvino, tensorflow, torch, but got {asked!r}.{guess}")
+        assert "unset it" in str(raised.value.hint)
     for environment in ({}, {"KERAS_BACKEND": ""}, *({"KERAS_BACKEND": name} for name in BACKENDS)):
         require_known(environment)
     for environment in ({}, {"KERAS_BACKEND": "tensorflow"}, {"KERAS_BACKEND": "numpy"}):

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
+import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.workers import Threads
 from autopipe.reports import drawing as pictures
 from autopipe.reports import notebook, text
 from autopipe.reports.drawing import Drawing, Scale
@@ -59,9 +58,6 @@ def test_ticks_are_few_round_and_on_the_axis(scale: Scale, fewest: int, most: in
     ticks = scale.ticks(6)
     assert fewest <= len(ticks) <= most
     assert all(0.99 * scale.first <= tick <= scale.last * 1.01 for tick in ticks)
-
-
-def test_a_long_name_is_cut_in_its_middle() -> None:
     short = pictures.fitted("processes(workers=4) keep=memory", 100.0, 13.0)
     assert len(short) <= 14
     assert (short[:8], short[-4:]) == ("processe", "mory")
@@ -93,7 +89,7 @@ def test_the_readme_tells_the_recorded_run_as_a_tune_tells_it_today() -> None:
     assert [words for words in ('origin": "/', "/home/", "sqlite") if words in record] == []
 
 
-CONFIG = PipelineConfig(loader=Threads(workers=2))
+CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=2))
 FAILED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.WARM_UP, message="no matter")
 
 
@@ -128,9 +124,7 @@ def test_the_line_tells_what_is_done_and_the_best_so_far_in_the_picture_too() ->
 
 @pytest.mark.parametrize("shell", [None, types.SimpleNamespace()], ids=["script", "terminal"])
 def test_only_a_notebook_has_a_line(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("IPython")
-    module.get_ipython = lambda: shell  # type: ignore[attr-defined]  # as IPython's own
-    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     assert notebook.progress() is None
 
 
