@@ -67,6 +67,13 @@ def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, wh
         build_loader(work, DALI)
 
 
+def test_it_says_what_would_run_and_how_pixels_differ() -> None:
+    dali, on_a_card = Dali(num_threads=3, prefetch_queue_depth=4), Dali(num_threads=2, device="gpu")
+    assert (dali.worker_count(), dali.buffered_batches()) == (3, 5)
+    assert "one level of 256" in str(dali.pixels_differ())
+    assert "never measured" in str(on_a_card.pixels_differ())
+
+
 def test_ops_that_follow_do_not_matter_and_bad_samples_and_the_package_do(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,10 +97,3 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, mo
     assert "dali.device gpu: no NVIDIA card is seen here" in trimmed.left_out
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
         build_loader(work, ap.PipelineConfig(loader=Dali(num_threads=2, device="gpu")))
-
-
-def test_it_says_what_would_run_and_how_pixels_differ() -> None:
-    dali = Dali(num_threads=3, prefetch_queue_depth=4)
-    assert (dali.worker_count(), dali.buffered_batches()) == (3, 5)
-    assert "one level of 256" in str(dali.pixels_differ())
-    assert "never measured" in str(Dali(num_threads=2, device="gpu").pixels_differ())

@@ -31,7 +31,6 @@ from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops import custom, geometry, planner, sizes, values
 from autopipe.workload.sample import FieldKind
 from tests.fakes.sources import Made
-from tests.unit.cli.conftest import Autopipe
 
 
 @pytest.mark.parametrize(
@@ -134,13 +133,6 @@ def test_a_server_that_loses_what_it_started_is_asked_again_and_told_by_its_last
     with contextlib.nullcontext() if reason is None else pytest.raises(LoaderError, match=said):
         ray_cluster._connect(server, "ray://head:10001", 0)
     assert server.init.call_count == calls
-
-
-def test_a_knob_of_ray_names_its_space(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    error = autopipe("tune", "train.py:workload", "--only", "ray.workers=4").refused()  # before a child is started
-    assert "`ray.workers` is no parameter of this space" in error
-    assert "--space remote," in error
 
 
 # ---------------------------------------------------------------- workers that die while a team starts
