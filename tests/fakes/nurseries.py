@@ -41,7 +41,7 @@ class Forked:
 
     def wait(self) -> int | None:
         self._process.join()
-        return self._process.exitcode
+        return self.poll()
 
 
 class _Main:

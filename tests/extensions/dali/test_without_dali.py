@@ -74,9 +74,7 @@ def test_it_says_what_would_run_and_how_pixels_differ() -> None:
     assert "never measured" in str(on_a_card.pixels_differ())
 
 
-def test_ops_that_follow_do_not_matter_and_bad_samples_and_the_package_do(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ops_that_follow_do_not_matter_and_bad_samples_do(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for ops in ([ANY_JPEG], [ANY_JPEG, ap.RandomCrop(20, 20)]):
         assert ("loader", "dali") not in Dali.impossible(make_plan(workload(photos, *ops)))
     with pytest.raises(ConfigError, match="on_bad_sample"):  # DALI does not tell of all

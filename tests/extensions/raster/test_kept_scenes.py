@@ -87,9 +87,7 @@ def assert_same(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> None:
         pytest.param((20, 24), 6, "processes", marks=pytest.mark.slow),
     ],
 )
-def test_windows_come_out_of_what_is_kept_as_out_of_their_files(
-    size: Any, random: int | None, name: str, tmp_path: Path
-) -> None:
+def test_windows_are_the_same_out_of_what_is_kept(size: Any, random: int | None, name: str, tmp_path: Path) -> None:
     workload = scenes(tmp_path, size=size, random=random)
     wanted = batches(workload)
     ap.convert(workload, to="array")
@@ -139,9 +137,7 @@ def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "keep"), [((20, 16), "memory"), pytest.param((40, 24), "array", marks=pytest.mark.slow)]
 )
-def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
-    size: Any, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_tile_spoils_its_own(size: Any, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 1.0)
     write(tmp_path)
     damage.blank(tmp_path / "images" / "a.tif", pieces(tmp_path / "images" / "a.tif")[8])

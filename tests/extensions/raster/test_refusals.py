@@ -125,9 +125,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("x", {"validation_split": 0.2, "subset": "training"}, "leaves none"),
     ],
 )
-def test_what_is_no_scene_or_does_not_fit_is_refused(
-    names: str, options: dict[str, Any], said: str, places: Path
-) -> None:
+def test_what_is_no_scene_is_refused(names: str, options: dict[str, Any], said: str, places: Path) -> None:
     with pytest.raises(DataError, match=said):
         Windows(*[places / name for name in names.split()], **{"size": 16} | options)
 
@@ -229,9 +227,7 @@ def test_headers_that_cannot_be_are_refused(content: bytes, said: str, ending: s
     assert str(path) in str(raised.value)
 
 
-def test_a_packed_volume_that_is_damaged_is_named_and_not_unpacked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_packed_volume_is_named_and_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked, whole = list[str](), nifti.unpacked
     monkeypatch.setattr(nifti, "unpacked", lambda path, *given: unpacked.append(path) or whole(path, *given))  # type: ignore[func-returns-value]
     packed = nii(tmp_path / "a.nii.gz", VOLUME).read_bytes()

@@ -162,9 +162,7 @@ def volumes(root: Path, count: int) -> Path:
     return root
 
 
-def test_in_blocks_each_volume_is_unpacked_once_an_epoch_and_a_large_one_stays_until_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_blocks_each_volume_is_unpacked_once_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked, whole = list[str](), nifti.unpacked
 
     def noted(path: str, *given: Any) -> Any:

@@ -187,9 +187,7 @@ def test_a_tiff_has_the_pixels_that_tifffile_reads(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("scene", [DEEP, DEEP[..., 0], COLOURS], ids=["bands", "grey", "colours"])
 @pytest.mark.parametrize("packing", [PACKED, {"compression": None}], ids=["packed", "plain"])
-def test_smaller_copies_and_a_mask_in_a_file_are_no_bands(
-    scene: NDArray[Any], packing: dict[str, Any], tmp_path: Path
-) -> None:
+def test_smaller_copies_and_masks_are_no_bands(scene: NDArray[Any], packing: dict[str, Any], tmp_path: Path) -> None:
     options = packing | {"photometric": "rgb" if scene is COLOURS else "minisblack"}
     options |= {"planarconfig": "contig"} if scene.ndim == 3 else {}
     halves, mask = (scene[::2, ::2], scene[::4, ::4]), scene.reshape(70, 90, -1)[..., 0] > 100
@@ -233,9 +231,7 @@ def test_pixels_without_data_are_given_another_value_of_the_parts_that_are_named
         ("uint16", "nan", None),
     ],
 )
-def test_pixels_without_data_are_found_by_what_the_pixels_can_hold(
-    dtype: str, text: str, held: Any, tmp_path: Path
-) -> None:
+def test_no_data_is_what_the_pixels_can_hold(dtype: str, text: str, held: Any, tmp_path: Path) -> None:
     array = np.array([[1, 2], [3 if held is None else held, 4]]).astype(dtype)
     for codec in (None, "zlib"):
         path = tiff(tmp_path / "a.tif", array, nodata=text, compression=codec)

@@ -222,9 +222,7 @@ def test_a_worker_that_dies_while_the_team_starts_is_made_up_for_on_another_node
         (RayError("the store is full"), 2, "A worker could not start on a node of the Ray cluster: the store is full"),
     ],
 )
-def test_a_team_gives_up_if_workers_keep_dying_and_at_once_if_they_would_on_any_node(
-    played: Any, error: RayError, workers: int, said: str
-) -> None:
+def test_a_team_gives_up_if_workers_keep_dying(played: Any, error: RayError, workers: int, said: str) -> None:
     def dies(node: str, doing: str) -> None:
         raise error
 

@@ -6,6 +6,7 @@ import importlib
 import pickle
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ Put = Callable[..., str]
 
 NAMES = ("cat/b.jpg", "cat/a.JPG", "cat/deep/er/x.png", "cat-2/y.jpg", "cat-2/z.jpg", "dog/ä ö?.jpg", "dog/[1].jpg")
 LEFT_OUT = ("cat/.hidden.jpg", "cat/.git/x.jpg", "dog/notes.txt", ".trash/x.jpg")
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The URL of a bucket of the test's own on fsspec's memory file system, which a first file makes."""
+    url = f"memory://{uuid.uuid4().hex}"
+    yield url
+    if fsspec.filesystem("memory").exists(url):
+        fsspec.filesystem("memory").rm(url, recursive=True)
 
 
 @pytest.fixture
@@ -104,9 +114,7 @@ class Answered(Exception):
 
 
 @pytest.mark.parametrize("is_cause", [True, False])
-def test_bytes_that_a_server_does_not_have_are_a_bad_sample(
-    put: Put, is_cause: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_that_are_not_there_are_a_bad_sample(put: Put, is_cause: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     url, status = put(*NAMES), 416
 
     def refused(*_: object, **__: object) -> bytes:
@@ -167,9 +175,7 @@ def record(label: int) -> tuple[bytes, int]:
 
 
 @pytest.mark.usefixtures("cache")
-def test_records_behind_urls_are_read_in_any_order_and_scanned_again_when_they_changed(
-    put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_behind_urls_are_read_and_scanned_again_when_changed(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     url = put("train/data-0.tfrecord", content=records(1, 2))
     put("train/data-1.tfrecord", content=records(3))
     for data in (
@@ -412,9 +418,7 @@ def test_a_table_of_urls_is_read_and_what_is_gone_is_named_without_its_signature
         (404, "are missing", "table"),
     ],
 )
-def test_what_a_server_refuses_is_no_samples_fault(
-    web: Server, table: Path, status: int, message: str, when: str
-) -> None:
+def test_what_a_server_refuses_is_no_bad_sample(web: Server, table: Path, status: int, message: str, when: str) -> None:
     data = ap.Table(table)
     web.status["/photos/1.jpg"] = status
     with pytest.raises(DataError, match=message) as caught:

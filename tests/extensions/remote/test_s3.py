@@ -167,9 +167,7 @@ with ThreadPoolExecutor(32) as pool:
 """
 
 
-def test_credentials_are_looked_for_once_however_many_threads_begin_to_read(
-    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_are_looked_for_once(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come from a program that `~/.aws/config` names, as one for a role or single sign-on."""
     keys = json.dumps({"Version": 1, "AccessKeyId": "testing", "SecretAccessKey": SECRET})
     program, config = tmp_path / "credentials.sh", tmp_path / "config"
@@ -241,9 +239,7 @@ def test_a_connection_that_is_cut_is_tried_once_more_and_then_names_the_object(p
     assert not isinstance(caught.value, BadSampleError)
 
 
-def test_a_bucket_is_converted_as_a_whole_and_in_parts_and_trained_from(
-    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_is_converted_and_trained_from(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     convert = ("convert", "--images", photos, "--image-size", "16", "--to", "tfrecord", "--out")
     target, parts = "s3://photos/kept/tfrecord", "s3://photos/parts"
