@@ -212,6 +212,16 @@ def test_horovods_efficiencies_are_met(images_per_second: float, parameters: flo
     assert there.model_images_per_second / (512 * images_per_second) == pytest.approx(published, abs=0.04)
 
 
+# What users of Keras 2's multi_gpu_model reported: mnist_mlp, one Dense layer, 63 s on one GPU and 100 s on two for 100
+# epochs of 469 steps (keras issue 11342); cifar10_resnet, ResNet-20, 27 s and 32 s for 1563 steps of 32 (issue 9543).
+# Both steps are far longer than their arithmetic: twice the batch is taken to take 6 % more time.
+@pytest.mark.parametrize(("step_seconds", "parameters"), [(63 / 46_900, 0.41e6), (27 / 1563, 0.27e6)])
+def test_small_models_that_were_slower_on_two_gpus_are_not_worth_it(step_seconds: float, parameters: float) -> None:
+    study, alone = measured(ceiling(32 / step_seconds, gradient_bytes=int(4 * parameters))), 32 / step_seconds
+    study = dataclasses.replace(study, doubled_images_per_second=2 * alone / 1.06)
+    assert asked(study, devices=2).model_images_per_second < 1.05 * alone
+
+
 def test_devices_exchange_gradients_beside_at_most_half_of_it_and_a_third_of_their_work() -> None:
     study = measured(ceiling(model=320.0, gradient_bytes=100_000_000))  # 0.1 s a step of 32
     ten = dataclasses.replace(INTERCONNECTS["pcie3"], bytes_per_second=10e9)
