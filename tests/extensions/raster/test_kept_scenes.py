@@ -19,7 +19,7 @@ from autopipe.artifact import converting
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
-from autopipe.measure import description, fingerprint
+from autopipe.measure import description, fingerprint, formats
 from autopipe.measure.description import PageCache
 from autopipe.measure.session import TrialSession
 from autopipe.pipeline import assembly
@@ -241,3 +241,16 @@ def test_windows_are_the_same_however_their_files_are_written(tmp_path: Path, op
         assert len(found) == 10
         for one, other in zip(first, found, strict=True):
             np.testing.assert_array_equal(one, other, strict=True, err_msg=str(name))
+
+
+def test_formats_compare_scenes_as_they_are_with_other_files(tmp_path: Path) -> None:
+    path = tiled(tmp_path / "a.tif", np.zeros((128, 128, 3), np.uint16), tile=(32, 32))
+    workload = ap.Workload(data=Windows(path, size=32, random=12), ops=[], batch_size=4)
+    found = {form.name: form.bytes_per_image for form in formats.formats(workload).forms}
+    assert {"TIFF, tiles of 256, zstd", "TIFF, tiles of 512, deflate", "Zarr, chunks of 256x256, lz4"} <= found.keys()
+    assert found["raw pixels"] == pytest.approx(32 * 32 * 3 * 2, rel=0.01)
+    assert found[formats.AS_THEY_ARE] == path.stat().st_size / 16
+    assert [each.name for each in tmp_path.iterdir()] == ["a.tif"]
+    damage.truncate(path)
+    with pytest.raises(BadSampleError, match=r"a\.tif"):
+        formats.formats(workload)

@@ -25,6 +25,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.eject.module import eject
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
+from tests.fakes import damage
 from tests.fakes.nifti import nii
 
 SCENE = np.random.default_rng(0).integers(0, 60_000, (70, 90, 6)).astype(np.uint16)
@@ -111,6 +112,14 @@ def test_every_order_of_an_array_gives_its_pixels(order: Any, dtype: str, bands_
     assert_pixels(Windows(tmp_path / "a.npy", size=24, bands=(6, 2), bands_first=bands_first), (6, 2))
     saved(tmp_path / "flat.npy", np.array(SCENE[:, :, 0], dtype, order=order))
     np.testing.assert_array_equal(Windows(tmp_path / "flat.npy", size=9).read(0), SCENE[:9, :9, :1])
+
+
+def test_planes_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif", planarconfig="separate", compression="zlib")
+    damage.blank(path, pieces(path)[5])
+    assert_pixels(Windows(path, size=24, bands=(2,)), (2,))
+    with pytest.raises(BadSampleError, match=r"a\.tif"):
+        Windows(path, size=24, bands=(6,)).read(0)
 
 
 def test_a_tile_that_a_sparse_file_leaves_out_is_without_data(tmp_path: Path) -> None:
@@ -322,6 +331,14 @@ def test_what_is_random_validates_nothing_and_needs_autopipe_and_a_grid_does_not
         assembly.for_evaluation(workload, Windows(path, size=16, random=2))
     over = assembly.for_evaluation(workload, Windows(path, size=16))
     assert (over.ops, planner.make_plan(over).finished.x.shape) == ((), (16, 16, 6))
+
+
+def test_the_bytes_of_a_sample_are_those_of_a_window_also_at_random_positions(tmp_path: Path) -> None:
+    image, mask = tiled(tmp_path / "a.tif"), saved(tmp_path / "mask.npy", SCENE[:, :, 0].astype(np.uint8))
+    for random in (None, 5):
+        data = Windows(image, mask, size=(10, 20), random=random, bands=(1, 4))
+        assert source.mean_bytes(data) == 10 * 20 * (2 * 2 + 1)
+    assert source.mean_bytes(Windows([image, saved(tmp_path / "b.npy", SCENE[:30])], size=(30, None))) == 30 * 90 * 12
 
 
 def test_the_digest_is_that_of_a_folder_that_was_moved_and_tells_how_windows_are_cut(tmp_path: Path) -> None:
