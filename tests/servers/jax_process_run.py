@@ -33,8 +33,7 @@ class Noted:
     def read(self, index: int) -> tuple[Any, Any]:
         with Path(self.notes).open("a") as file:
             file.write(f"{index}\n")
-        generator = np.random.default_rng(index)
-        return generator.integers(0, 255, (6, 6, 3)).astype(np.uint8), np.int64(index % 3)
+        return np.random.default_rng(index).integers(0, 255, (6, 6, 3), np.uint8), np.int64(index % 3)
 
     def digest(self) -> str:
         return "noted"
@@ -56,7 +55,6 @@ def weights(model: Any) -> list[float]:
 
 def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
     import keras
-    from keras.callbacks import BackupAndRestore
 
     ops = [ap.RandomFlip(), ap.Rescale(1 / 255)]
     data = Noted(str(folder / f"read-{rank}.txt"))
@@ -71,7 +69,7 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
             if task == "killed" and rank == 1 and Steps.count == KILLED_AT:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    steps, backups = Steps(), str(folder / "backups")
+    steps = Steps()
     with ap.build_trainer(workload, config) as trainer:
         Path(data.notes).write_text("")  # what was read to learn the samples' shape
         if task == "killed":
@@ -83,11 +81,6 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
             trainer.model.load_weights(folder / "half.weights.h5")
             trainer.load_state_dict(json.loads((folder / "state.json").read_text()))
             initial = {"initial_epoch": 0}
-        elif task == "backup":
-            trainer.fit(epochs=1, callbacks=[BackupAndRestore(backups, delete_checkpoint=False)], verbose=0)
-            with ap.build_trainer(workload, config) as again:
-                again.fit(epochs=EPOCHS, callbacks=[BackupAndRestore(backups), steps], verbose=0)
-                return {"weights": weights(again.model), "steps": steps.count}
         elif task == "half":
             trainer.fit(epochs=1, steps_per_epoch=2, verbose=0)
             if rank == 0:

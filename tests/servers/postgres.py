@@ -34,7 +34,6 @@ class Postgres:
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "-w", "stop")
 
     def restart(self) -> None:
-        """Kill it and start it again; every connection breaks."""
         self.stop()
         self.start()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,12 +13,20 @@ import pytest
 
 from autopipe.search import record
 from autopipe.search.conclusion import Searched
-from autopipe.search.record import best_elsewhere
 from autopipe.search.result import StorageLost
 from tests.fakes.searches import HARMED_AT, nothing, same, searched
 from tests.servers.postgres import Postgres, started
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("collected")]
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Close the connections that Optuna leaves to the collector here, where its warning fails no test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +77,3 @@ def test_machines_that_come_to_an_empty_database_at_the_same_moment_can_all_use_
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(make, range(4)))
-
-
-def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, unharmed: Searched) -> None:
-    searched(postgres.url, name="one")
-    fastest = max(unharmed.rows, key=lambda row: row.value or 0.0)
-    assert fastest.key in {each.key() for each in best_elsewhere(postgres.url, "w")}
-    assert best_elsewhere(postgres.url, "another workload") == []
