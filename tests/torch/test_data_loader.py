@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import sys
@@ -17,27 +16,24 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_wor
 from torch.utils.data.distributed import DistributedSampler
 
 import autopipe as ap
-from autopipe.errors import LoaderError
-from autopipe.extensions.diagnose import loop, watched
-from autopipe.extensions.diagnose.steps import Look
-from autopipe.measure.outcome import Verification, VerifyOptions
+from autopipe.measure.outcome import VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from tests.fakes.commands import autopipe, in_shell, succeeded
+from tests.fakes.commands import autopipe, in_shell, python, succeeded
 from tests.fakes.reports import Told
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
+PAIRS, ROWS = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), TensorDataset(torch.from_numpy(X))
+OURS: dict[str, Any] = {"finish": "host", "device_prefetch": 0}
 
 
 def make(num_workers: int = 0, shuffle: bool = False) -> Any:
     """Return a loader whose workers are begun anew, so that nothing of this process is in them."""
-    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
     context = "forkserver" if num_workers else None
-    return DataLoader(data, batch_size=4, num_workers=num_workers, shuffle=shuffle, multiprocessing_context=context)
+    return DataLoader(PAIRS, batch_size=4, num_workers=num_workers, shuffle=shuffle, multiprocessing_context=context)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -54,20 +50,6 @@ def test_a_data_loader_gives_its_batches_as_they_are_epoch_after_epoch(num_worke
     np.testing.assert_array_equal(np.concatenate([X, X]), np.concatenate(trained))
 
 
-def test_workers_that_would_be_forked_after_a_framework_has_run_are_refused_and_others_make_its_batches() -> None:
-    import jax
-
-    jax.devices()  # starts it
-    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
-    workload = wrap.wrap(DataLoader(data, batch_size=4, num_workers=1))
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
-    with pytest.raises(LoaderError, match=r"DataLoader with num_workers=1 forks, .*after \w+ has run"):
-        assembly.build_loader(workload, as_it_is)
-    with assembly.build_loader(workload, as_it_is.model_copy(update={"loader": ap.Threads(workers=2)})) as loader:
-        np.testing.assert_array_equal(X, np.concatenate([x for x, _ in loader.batches(0)]))
-
-
 @pytest.mark.parametrize("batch_size", [4, None])
 @pytest.mark.parametrize("loader", [ap.Threads(workers=2), ap.Processes(workers=2)], ids=lambda each: each.kind)
 def test_workers_of_ours_make_the_batches_that_a_data_loader_would_have_made(
@@ -79,7 +61,7 @@ def test_workers_of_ours_make_the_batches_that_a_data_loader_would_have_made(
     wanted = [[y.tolist() for _, y in own] for _ in range(3)]
     torch.manual_seed(3)
     workload = wrap.wrap(own)
-    with assembly.build_loader(workload, PipelineConfig(loader=loader, finish="host", device_prefetch=0)) as made:
+    with assembly.build_loader(workload, PipelineConfig(loader=loader, **OURS)) as made:
         assert [[y.tolist() for _, y in made.batches(epoch)] for epoch in range(3)] == wanted
     assert wanted[0] != wanted[1]
 
@@ -95,8 +77,7 @@ def test_a_sampler_that_shuffles_by_the_number_of_the_epoch_is_told_that(loader:
         own.sampler.set_epoch(epoch)
         wanted.append([y.tolist() for (y,) in own])
     own.sampler.set_epoch(0)
-    config = PipelineConfig(loader=loader, finish="host", device_prefetch=0)
-    with assembly.build_loader(wrap.wrap(own), config) as made:
+    with assembly.build_loader(wrap.wrap(own), PipelineConfig(loader=loader, **OURS)) as made:
         assert [[y.tolist() for y, _ in made.batches(epoch)] for epoch in (0, 1, 5)] == wanted
     assert wanted[0] != wanted[1]
 
@@ -116,25 +97,12 @@ def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
 def test_a_loop_of_torch_gets_the_tensors_that_its_step_takes(tune: Any) -> None:
     batches = list[Any]()
     step: Any = batches.append
-    workload = wrap.wrap(DataLoader(TensorDataset(torch.from_numpy(X)), batch_size=4), step=step)
-    config = PipelineConfig(loader=ap.Threads(workers=2), finish="host", device_prefetch=0)
-    with ap.build_loader(workload, config, tune=tune) as loader:
+    workload = wrap.wrap(DataLoader(ROWS, batch_size=4), step=step)
+    with ap.build_loader(workload, PipelineConfig(loader=ap.Threads(workers=2), **OURS), tune=tune) as loader:
         for batch in loader.epoch(0):
             step(batch)
     assert [type(batch) for batch in batches] == [list] * 3
     np.testing.assert_array_equal(X, torch.cat([x for (x,) in batches]).numpy())
-
-
-def test_whole_batches_as_advised_for_tensors_are_the_batches_in_their_order() -> None:
-    loader, of_images = make(shuffle=True), DataLoader(TensorDataset(torch.zeros(2, 2**15)))
-    for each, is_told in ((loader, True), (of_images, False)):
-        assert loop.Loop(Look(), iter(each), "train.py:7")._kind.endswith("TensorDataset") is is_told
-    (code,) = re.findall(r"`(DataLoader.*?)`", watched._READ_AHEAD[f"torch DataLoader{loop._OF_TENSORS}"])
-    torch.manual_seed(3)
-    wanted = [[part.tolist() for part in batch] for batch in loader]
-    torch.manual_seed(3)
-    advised = eval(code.format(size=4), vars(torch.utils.data) | {"dataset": loader.dataset})
-    assert [[part.tolist() for part in batch] for batch in advised] == wanted
 
 
 class Stream(IterableDataset[Any]):
@@ -145,72 +113,26 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
-        parts = (info.id, info.num_workers) if info is not None and self.by_worker else (0, 1)
-        return iter(zip(torch.arange(64)[parts[0] :: parts[1]], torch.arange(64)[parts[0] :: parts[1]], strict=True))
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [({"worker_init_fn": print}, "`worker_init_fn`"), ({"dataset": Stream(by_worker=False)}, "have no index")],
-)
-def test_batches_that_only_its_own_workers_can_make_stay_with_them(named: dict[str, Any], said: str) -> None:
-    loader = DataLoader(**{"dataset": TensorDataset(torch.from_numpy(X)), "batch_size": 4, **named})
-    data = wrap.wrap(loader, steps=2).data
-    assert isinstance(data, wrap.WrappedData)
-    assert said in str(Threads.against(data))
-    assert data.with_workers  # so that a search says it
-
-
-def looked_at(dataset: Any, **named: Any) -> Verification:
-    loader = functools.partial(DataLoader, dataset, 4, num_workers=2, multiprocessing_context="forkserver", **named)
-    workload = wrap.wrap(lambda: loader())
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
-    return repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
+        part = slice(info.id, None, info.num_workers) if info is not None and self.by_worker else slice(None)
+        return iter(zip(torch.arange(64)[part], torch.arange(64)[part], strict=True))
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:.*has no length")  # if counting takes more than a second
 @pytest.mark.parametrize("by_worker", [True, False])
 def test_an_iterable_that_each_worker_reads_whole_is_a_fault(*, by_worker: bool) -> None:
-    found = looked_at(Stream(by_worker=by_worker))
+    stream = Stream(by_worker=by_worker)
+    workload = wrap.wrap(lambda: DataLoader(stream, 4, num_workers=2, multiprocessing_context="forkserver"))
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    found = repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
     assert ["each of 2 workers" in each for each in found.faults] == [True] * (not by_worker)
-    kind = loop.Loop(Look(), iter(DataLoader(Stream(by_worker=by_worker))), "train.py:7")._kind
-    assert "get_worker_info" in watched._READ_AHEAD[kind]
 
 
-ARCHIVE = """
-import zipfile
-from torch.utils.data import DataLoader, Dataset
-
-class Archive(Dataset):
-    def __init__(self):
-        self.file = zipfile.ZipFile("a.zip", "w")
-
-    def __getstate__(self):
-        return {"file": None}
-
-    def __len__(self):
-        return 16
-
-    def __getitem__(self, index):
-        return float(index)
-
-fork, forkserver = (
-    DataLoader(Archive(), 4, num_workers=2, multiprocessing_context=each) for each in ("fork", "forkserver")
-)
-"""
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
-def test_an_open_file_is_shared_by_workers_that_are_forked(context: str, tmp_path: Path) -> None:
-    """In a process of its own: what is forked from one that other tests have run JAX in may hang."""
-    (tmp_path / "archive.py").write_text(ARCHIVE)
-    line = f"unset KERAS_BACKEND; {sys.executable} -m autopipe verify archive.py:{context} --json"
-    done = in_shell(line, tmp_path)
-    found = json.loads(done.stdout)
-    assert ["`Archive.file`" in each for each in found["faults"]] == [True] * (context == "fork"), done.stderr
+def alone(line: str, folder: Path) -> Any:
+    """Run a command on a script in a process of its own without Keras, and return what it tells, and its errors."""
+    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} -m autopipe {line} --json", folder)
+    return json.loads(done.stdout), done.stderr
 
 
 LOOP = """
@@ -239,9 +161,9 @@ def test_a_loop_whose_workers_begin_anew_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_of_a_script_that_trains_at_its_top_what_stands_before_is_read(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(LOOP)
-    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} -m autopipe verify loop.py:loader --json", tmp_path)
-    assert "trains when it is imported: it was read as far as line 9, `(x @ weights).sum().backward()`" in done.stderr
-    assert json.loads(done.stdout)["agreements"][0]["samples"] == 32
+    found, said = alone("verify loop.py:loader", tmp_path)
+    assert "trains when it is imported: it was read as far as line 9, `(x @ weights).sum().backward()`" in said
+    assert found["agreements"][0]["samples"] == 32
 
 
 TRAIN = """
@@ -279,40 +201,49 @@ def script(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_a_training_by_a_data_loader_is_diagnosed(backend: str, script: Path) -> None:
-    line = ("diagnose", "--json", "--steps", "12", "train.py")
-    watched = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend=backend)).stdout)
+def test_a_training_by_a_data_loader_is_diagnosed_and_measured(backend: str, script: Path) -> None:
+    def told(*line: str) -> Any:
+        return json.loads(succeeded(autopipe(*line, "--json", cwd=script.parent, backend=backend)).stdout)
+
+    watched = told("diagnose", "--steps", "12", "train.py")
     assert (watched["data"], watched["backend"]) == ("torch DataLoader", backend)
-    assert watched["steps"] > 0
-    assert watched["waiting_seconds"] > 0
-    assert watched["alone_images_per_second"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_a_wrapped_data_loader_is_measured(backend: str, script: Path) -> None:
-    line = ("measure", "train.py:workload", "--json", "--time", "0.5s")
-    (row,) = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend=backend)).stdout)
+    assert min(watched[name] for name in ("steps", "waiting_seconds", "alone_images_per_second")) > 0
+    (row,) = told("measure", "train.py:workload", "--time", "0.5s")
     assert row["together"]["value"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-def test_a_training_is_measured_on_torch_in_any_mode(mode: str, script: Path) -> None:
-    line = ("measure", "train.py:arrays", "--mode", mode, "--time", "0.5s", "--json")
-    (row,) = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend="torch")).stdout)
-    assert row["model"]["value"] > 0
+    for mode in ("train", "evaluate", "predict") if backend == "torch" else ():
+        (row,) = told("measure", "train.py:arrays", "--mode", mode, "--time", "0.5s")
+        assert row["model"]["value"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_torch_alone_reads_runs_beside_no_other_framework(script: Path) -> None:
-    line = "-m autopipe measure train.py:looped --json --time 0.5s"
-    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} {line}", script.parent)
-    (row,) = json.loads(succeeded(done).stdout)
+    (row,), _ = alone("measure train.py:looped --time 0.5s", script.parent)
     assert row["together"]["value"] > 0  # its workers are forked
-    line = "-m autopipe verify train.py:made --json"
-    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} {line}", script.parent)
-    assert json.loads(done.stdout)["agreements"][0]["samples"] == 64, done.stderr
+    found, said = alone("verify train.py:made", script.parent)
+    assert found["agreements"][0]["samples"] == 64, said
+
+
+RANK = """
+import numpy as np, keras
+import autopipe as ap
+from autopipe.errors import ModelError
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+data = ap.Arrays(np.zeros((8, 2), "float32"), np.zeros((8, 1), "float32"))
+workload = ap.Workload(data=data, ops=[], batch_size=4, model=model)
+try:
+    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+except ModelError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_of_two_processes_that_torchrun_connects_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", tmp_path / "rank.py"]
+    done = succeeded(python(*launch, backend="torch"))
+    assert done.stdout.count("trains in one process on the torch backend, but torch.distributed connects 2.") == 2

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
 import autopipe as ap
-from autopipe.errors import DataWarning, WorkloadError
+from autopipe.errors import WorkloadError
 
 X = torch.arange(44, dtype=torch.float32).reshape(22, 2)
 
@@ -83,37 +83,6 @@ def test_a_generator_of_the_loaders_own_draws_the_order() -> None:
         assert parts(batches) == parts(made())
 
 
-class Drawn(Dataset[Any]):
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.rand(2)
-
-
-@pytest.mark.timeout(300)
-def test_worker_processes_draw_different_random_numbers_in_each_batch() -> None:
-    with ap.live(DataLoader(Drawn(), batch_size=4), threads=False) as batches:
-        epochs = [torch.cat(list(batches)) for _ in range(2)]
-    assert len(torch.unique(torch.cat(epochs), dim=0)) == 128
-
-
-def test_a_torch_loop_trains_on_the_same_batches() -> None:
-    def trained(batches: Iterable[Any]) -> float:
-        weights = torch.ones(2, 1, requires_grad=True)
-        for x, y in batches:
-            loss = ((x @ weights - y[:, None]) ** 2).mean()
-            loss.backward()
-            with torch.no_grad():
-                weights -= 1e-4 * weights.grad
-                weights.grad = None
-        return float(weights.detach().sum())
-
-    plain = DataLoader(**LOADERS["in order"])
-    with ap.live(DataLoader(**LOADERS["in order"])) as batches:
-        assert trained(batches) == trained(plain)
-
-
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(X)
@@ -153,33 +122,6 @@ def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> Non
         list(ap.live(dataset))
 
 
-class Read(Dataset[Any]):
-    """Samples of one file, which is opened when the first is read, or before."""
-
-    def __init__(self, *, at_once: bool) -> None:
-        self.file = self.opened() if at_once else None
-
-    def opened(self) -> Any:
-        return Path(__file__).open("rb", buffering=0)
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> Any:
-        self.file = self.file or self.opened()
-        self.file.seek(index)
-        return torch.tensor(list(self.file.read(1)))
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("at_once", [True, False])
-def test_threads_do_not_share_a_file_in_which_each_moves(caplog: pytest.LogCaptureFixture, *, at_once: bool) -> None:
-    with ap.live(DataLoader(Read(at_once=at_once), batch_size=4)) as batches:
-        assert torch.cat(list(batches)).flatten().tolist() == list(Path(__file__).read_bytes()[:64])
-    assert ("one thread only: threads would share `Read.file`" in caplog.text) == at_once
-
-
 class Sets(Named):
     current: Any = None
 
@@ -195,11 +137,6 @@ def test_threads_do_not_share_what_each_sample_sets_in_a_part_of_the_dataset_eit
         assert len(torch.cat(list(batches))) == len(part(Sets()))
         feeding: Any = batches._loader
     assert feeding.watch.config.loader.kind == "processes"
-
-
-def test_a_function_of_workers_that_is_not_called_is_told() -> None:
-    with pytest.warns(DataWarning, match="worker_init_fn"):
-        ap.live(DataLoader(Named(), batch_size=4, worker_init_fn=print))
 
 
 SCRIPT = """
