@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from autopipe.api import loading
-from autopipe.artifact.schema import Artifact, Profile
 from tests.fakes import findings, profiles
 
 HOW = "make test-browser installs it: playwright by pip, and chromium by apt-get, or by `playwright install chromium`"
@@ -41,19 +40,9 @@ def _missing(why: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def profile() -> Profile:
-    """Return a profile with all findings."""
-    return findings.profile()
-
-
-@pytest.fixture(scope="session")
-def artifact(profile: Profile) -> Artifact:
-    """Return the artifact that holds it."""
-    return profiles.artifact(profile)
-
-
-@pytest.fixture(scope="session")
-def report(artifact: Artifact, profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a report, and return its file."""
-    made = loading.of_profile(artifact, profile, use="(cd tuned && python -c 'import tuned_pipeline')")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a report of a profile with all findings, and return its file."""
+    profile = findings.profile()
+    use = "(cd tuned && python -c 'import tuned_pipeline')"
+    made = loading.of_profile(profiles.artifact(profile), profile, use=use)
     return made.save(tmp_path_factory.mktemp("report") / "report.html")

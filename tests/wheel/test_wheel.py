@@ -94,14 +94,8 @@ def test_it_makes_the_batches_of_the_checkout_where_there_is_no_compiler(install
     assert Path(here) == ROOT / "autopipe"
     assert theirs == ours
     assert theirs[0].startswith("_native.so ")
-
-
-def test_doctor_tells_of_its_library(installed: Path, tmp_path: Path) -> None:
-    (line,) = [
-        each for each in _run(installed, ["-m", "autopipe", "doctor"], tmp_path).splitlines() if "native" in each
-    ]
-    assert "_native.so " in line
-    assert "libjpeg-turbo" in line
+    told = _run(installed, ["-m", "autopipe", "doctor"], tmp_path).splitlines()
+    assert ["_native.so " in each and "libjpeg-turbo" in each for each in told if "native" in each] == [True]
 
 
 FOUND_NOWHERE = f"""
