@@ -1,8 +1,10 @@
-"""The image files that a training's data name, wherever they name them."""
+"""What a training's data and its call of `fit` tell before anything is read: files, numbers, what workers copy."""
 
 from __future__ import annotations
 
 import functools
+import sqlite3
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,10 @@ from PIL import Image
 import autopipe as ap
 from autopipe.extensions.diagnose import data as of_data
 from autopipe.extensions.diagnose import fit_call, loop, steps
-from autopipe.frameworks import tfdata
+from autopipe.extensions.diagnose.data import shared
+from tests.extensions.diagnose.conftest import only
+
+Has = types.SimpleNamespace  # data of which a test says all that is looked at
 
 
 @pytest.fixture
@@ -29,9 +34,13 @@ def photos(tmp_path: Path) -> list[str]:
     return list(map(str, found))
 
 
+def sliced(x: Any) -> Any:
+    return pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(x)
+
+
 def of_tensorflow(paths: list[str]) -> Any:
     tf = pytest.importorskip("tensorflow")
-    numbered = tf.data.Dataset.zip((tf.data.Dataset.from_tensor_slices(paths), tf.data.Dataset.range(len(paths))))
+    numbered = tf.data.Dataset.zip((sliced(paths), tf.data.Dataset.range(len(paths))))
     return numbered.shuffle(4).map(lambda path, number: (tf.io.read_file(path), number)).batch(2).prefetch(1)
 
 
@@ -44,9 +53,7 @@ def generated(paths: list[str]) -> Iterator[str]:
     yield from paths
 
 
-def generated_from_globals(paths: list[str]) -> Iterator[Any]:
-    globals()["LISTED"] = paths
-    return reading()
+LISTED: list[str] = []
 
 
 def reading() -> Iterator[Any]:
@@ -54,30 +61,9 @@ def reading() -> Iterator[Any]:
         yield [cv2.imread(path) for path in LISTED]
 
 
-class Read:
-    """Its methods are watched."""
-
-    @functools.wraps(lambda self, index: cv2.imread(LISTED[index]))
-    def __getitem__(self, *arguments: Any) -> None:
-        raise NotImplementedError
-
-
-def read_from_globals(paths: list[str]) -> Any:
-    globals()["LISTED"] = paths
-    return Read()
-
-
-def in_a_table(paths: list[str]) -> Any:
-    pandas = pytest.importorskip("pandas")
-    return types.SimpleNamespace(table=pandas.DataFrame({"label": [0] * len(paths), "file": paths}))
-
-
-LISTED: list[str] = []
-
-
-def in_torch(paths: list[str]) -> Any:
-    samples = types.SimpleNamespace(samples=[(path, 3) for path in paths], classes=["cat", "dog"])
-    return types.SimpleNamespace(batch_size=2, dataset=types.SimpleNamespace(dataset=samples, indices=[0, 1]))
+def from_globals(paths: list[str]) -> Any:
+    LISTED[:] = paths
+    return reading()
 
 
 @pytest.mark.parametrize(
@@ -86,12 +72,13 @@ def in_torch(paths: list[str]) -> Any:
         of_tensorflow,
         listed_by_tensorflow,
         generated,
-        generated_from_globals,
-        read_from_globals,
-        in_a_table,
-        in_torch,
-        lambda paths: types.SimpleNamespace(numbers=[1, 2], files=[Path(path) for path in paths]),  # a PyDataset
-        lambda paths: types.SimpleNamespace(table=np.array(paths, object), labels=np.zeros(6)),
+        from_globals,
+        lambda paths: Has(  # torch's
+            batch_size=2,
+            dataset=Has(dataset=Has(samples=[(path, 3) for path in paths], classes=["cat", "dog"]), indices=[0, 1]),
+        ),
+        lambda paths: Has(numbers=[1, 2], files=[Path(path) for path in paths]),  # a PyDataset
+        lambda paths: Has(table=np.array(paths, object), labels=np.zeros(6)),
         lambda paths: ap.ImageFolder(Path(paths[0]).parents[1]),  # a trainer's
     ],
 )
@@ -102,18 +89,14 @@ def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callabl
     assert seen[1] == str(Path(photos[0]).parents[1])
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        np.zeros((4, 3)),
-        [],
-        types.SimpleNamespace(files=["nowhere.jpg"], words=["a", "b"], pairs=[()], empty=np.zeros(0)),
-        types.SimpleNamespace(dataset=3),
-    ],
-)
-def test_data_without_files_are_none(data: Any) -> None:
-    assert of_data.image_files(data) is None
+def test_data_without_files_are_none_and_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
+    unusual = Has(files=["nowhere.jpg"], words=["a", "b"], pairs=[()], empty=np.zeros(0))
+    none: list[Any] = [None, np.zeros((4, 3)), [], unusual, Has(dataset=3)]
+    assert [of_data.image_files(each) for each in none] == [None] * 5
+    Path(photos[1]).unlink()
+    seen = of_data.image_files(Has(files=[*photos, None, 7]))
+    assert seen is not None
+    assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (8, 5, 2)
 
 
 @pytest.mark.parametrize(
@@ -130,46 +113,21 @@ def test_modes_of_files_are_named_if_shapes_differ(
     error: str, mode: str, said: str | None, photos: list[str], tmp_path: Path
 ) -> None:
     Image.new(mode, (9, 9)).save(tmp_path / "other.png")
-    told = of_data.modes(types.SimpleNamespace(files=[*photos, str(tmp_path / "other.png")]), error)
+    told = of_data.modes(Has(files=[*photos, str(tmp_path / "other.png")]), error)
     assert told is None if said is None else said in str(told)
-
-
-@pytest.mark.parametrize(("depth", "count"), [(3, 1), (1, 0)])
-def test_columns_of_lists_of_lists_are_named(depth: int, count: int) -> None:
-    datasets = pytest.importorskip("datasets")
-    values = np.zeros((2, *[4] * depth), "uint8").tolist()
-    table = datasets.Dataset.from_dict({"image": values, "label": [0, 1]})
-    said = list(of_data.listed(types.SimpleNamespace(dataset=table, batch_size=2)))
-    changed = list(of_data.listed(types.SimpleNamespace(dataset=table.with_transform(dict), batch_size=2)))
-    assert ["set_transform" in each for each in said + changed] == [False] * count + [True] * count
-    assert len(said) == count
-    assert all('"image" holds lists of lists' in each and f"Array{depth}D" in each for each in said)
-
-
-@pytest.mark.parametrize(("is_datasets", "said"), [(True, "num_workers="), (False, "num_parallel_calls=")])
-def test_a_dataset_that_hugging_face_makes_is_advised_for_what_it_takes(
-    is_datasets: bool, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets, tf = pytest.importorskip("datasets"), pytest.importorskip("tensorflow")
-    made = datasets.Dataset.from_dict({"x": list(range(8))}).to_tf_dataset(columns="x", batch_size=4)
-    data = made if is_datasets else tf.data.Dataset.range(8).map(lambda x: x + 1)
-    node = types.SimpleNamespace(name="Map", num_elements=100, processing_time=10**9, inputs=[], parameters=[])
-    monkeypatch.setattr(tfdata, "nodes_of", lambda _: {1: node})
-    assert said in str(tfdata.one_by_one(None, data))
 
 
 @pytest.mark.parametrize(
     ("shape", "count", "is_told"), [((8, 4), 10, False), ((2**30, 2**10), 1000, True), ((8,), 0, False)]
 )
 def test_batches_that_wait_in_much_memory_are_told_of(shape: tuple[int, ...], count: int, is_told: bool) -> None:
-    dtypes = (pytest.importorskip("tensorflow").float32, "torch.float32", np.dtype("u1"))
-    batch = [types.SimpleNamespace(shape=shape, dtype=each) for each in dtypes]
+    tf = pytest.importorskip("tensorflow")
+    batch = [Has(shape=shape, dtype=each) for each in (tf.float32, "torch.float32", np.dtype("u1"))]
     assert [of_data._width(each) for each in batch] == [4, 4, 1]
-    loader = types.SimpleNamespace(num_workers=4, prefetch_factor=count // 4)
-    queue = types.SimpleNamespace(workers=4, use_multiprocessing=False, max_queue_size=count)
-    ahead = pytest.importorskip("tensorflow").data.Dataset.range(9).batch(2).prefetch(count or -1)
-    told = [list(of_data.held_ahead(of_data.ahead_of(data), batch)) for data in (loader, queue, ahead)]
-    assert [len(each) for each in told] == [is_told] * 3
+    loader = Has(num_workers=4, prefetch_factor=count // 4)
+    queue = Has(workers=4, use_multiprocessing=False, max_queue_size=count)
+    for data in (loader, queue, tf.data.Dataset.range(9).batch(2).prefetch(count or -1)):
+        assert len(list(of_data.held_ahead(of_data.ahead_of(data), batch))) == is_told
 
 
 @pytest.mark.parametrize(("order", "is_told"), [("ms", True), ("sm", False), ("mcs", False), ("mcms", True)])
@@ -178,35 +136,15 @@ def test_a_shuffle_buffer_that_takes_much_memory_is_told_of(order: str, is_told:
     data, image = tf.data.Dataset.from_tensors("a.png").repeat(), tf.zeros((1024, 1024, 3))
     for step in order:
         data = {"m": data.map(lambda _: image), "s": data.shuffle(100_000), "c": data.cache()}[step]
-    said = list(of_data.shuffled_ahead(data.batch(8)))
-    assert ["holds 100,000 elements" in each for each in said] == [True] * is_told
+    only(of_data.shuffled_ahead(data.batch(8)), "holds 100,000 elements" if is_told else None)
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_a_cache_in_a_file_of_an_earlier_run_is_told_of(
-    before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = pytest.importorskip("tensorflow").data.Dataset.range(4).cache(str(tmp_path / "train")).batch(2)
-    assert list(of_data.cached_before(data)) == []  # nothing is written yet
-    assert len(list(data)) == 2
-    monkeypatch.setattr(of_data, "_BEGAN", of_data._BEGAN + 3600 * before)
-    assert [f"delete {tmp_path}/train.*" in said for said in of_data.cached_before(data)] == [True] * before
-
-
-def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
-    Path(photos[1]).unlink()
-    seen = of_data.image_files(types.SimpleNamespace(files=[*photos, None, 7]))
-    assert seen is not None
-    assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (8, 5, 2)
-
-
-@pytest.mark.parametrize("data", [of_tensorflow, lambda paths: types.SimpleNamespace(files=paths)])
+@pytest.mark.parametrize("data", [of_tensorflow, lambda paths: Has(files=paths)])
 def test_files_that_cannot_be_decoded_are_named(photos: list[str], data: Callable[[list[str]], Any]) -> None:
     assert of_data.refused_files(data(photos)) is None
     Path(photos[1]).write_bytes(b"")
     Path(photos[4]).write_text("<html>")
-    said = of_data.refused_files(data(photos))
-    assert said is not None
+    said = str(of_data.refused_files(data(photos)))
     assert said.startswith("2 of 6 ")
     assert [photo in said for photo in photos] == [False, True, False, False, True, False]
 
@@ -221,9 +159,9 @@ def test_files_that_cannot_be_decoded_are_named(photos: list[str], data: Callabl
     ],
 )
 def test_files_that_are_not_where_the_data_say_are_told_of(photos: list[str], name: str, said: str | None) -> None:
-    data = types.SimpleNamespace(rows=[(name.format(number), number) for number in range(5)])
+    data = Has(rows=[(name.format(number), number) for number in range(5)])
     assert str(said) in str(of_data.missing_files(data))
-    assert of_data.missing_files(types.SimpleNamespace(files=photos)) is None
+    assert of_data.missing_files(Has(files=photos)) is None
 
 
 NUMBERS = range(8, 12)
@@ -245,17 +183,15 @@ NUMBERS = range(8, 12)
 def test_lists_of_files_that_stand_by_others_are_told_of(
     images: list[str], masks: list[str], count: int, is_tensors: bool
 ) -> None:
-    data: Any = types.SimpleNamespace(images=images, masks=masks, ids=NUMBERS)
+    data: Any = Has(images=images, masks=masks, ids=NUMBERS)
     if is_tensors:
-        made = [pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(each) for each in (images, masks)]
-        data = made[0].zip(*made).shuffle(4)
-    assert [f"{count} of 4 places" in said for said in of_data.mispaired(data)] == [True] * (count > 0)
+        data = sliced(images).zip(sliced(images), sliced(masks)).shuffle(4)
+    only(of_data.mispaired(data), f"{count} of 4 places" if count else None)
 
 
 @pytest.mark.parametrize(("count", "said"), [(24, "leaves out 4 of 24 files"), (20, None), (28, None), (5, None)])
 def test_files_behind_the_last_batch_are_told_of(count: int, said: str | None) -> None:
-    data: Any = types.SimpleNamespace(files=[f"{number}.jpg" for number in range(count)], num_batches=4)
-    assert [str(said) in each for each in of_data.left_out(data, 5)] == [True] * (said is not None)
+    only(of_data.left_out(Has(files=[f"{number}.jpg" for number in range(count)], num_batches=4), 5), said)
 
 
 def drawn(x: Any) -> Iterator[Any]:
@@ -266,31 +202,30 @@ def drawn(x: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("make", "steps", "said"),
     [
-        (lambda x: of_tensors(x).shuffle(20).repeat().batch(4), 20, "is the number of samples, but"),
-        (lambda x: of_tensors(x).batch(4).repeat(), 5, None),
-        (lambda x: of_tensors(x).shuffle(20).batch(4), 20, "steps_per_epoch=5 is one pass"),
+        (lambda x: sliced(x).shuffle(20).repeat().batch(4), 20, "is the number of samples, but"),
+        (lambda x: sliced(x).batch(4).repeat(), 5, None),
+        (lambda x: sliced(x).shuffle(20).batch(4), 20, "steps_per_epoch=5 is one pass"),
         (drawn, 20, "here of 4 samples: an epoch is 4 passes"),
         (drawn, 5, None),
-        (lambda x: types.SimpleNamespace(x=x, num_batches=5), 20, "is the number of samples"),
-        (lambda x: types.SimpleNamespace(x=x, num_batches=20), 20, None),  # by its own length
-        (
-            lambda _: types.SimpleNamespace(files=[f"{n}.jpg" for n in range(20)]),
-            20,
-            "is the number of files that the data name",
-        ),
-        (lambda _: types.SimpleNamespace(order=np.arange(20)), 20, None),
+        (lambda x: Has(x=x, num_batches=5), 20, "is the number of samples"),
+        (lambda x: Has(x=x, num_batches=20), 20, None),  # by its own length
+        (lambda _: Has(files=[f"{n}.jpg" for n in range(20)]), 20, "is the number of files that the data name"),
+        (lambda _: Has(order=np.arange(20)), 20, None),
     ],
 )
 def test_as_many_steps_as_there_are_samples_are_told_of(make: Any, steps: int, said: str | None) -> None:
     x = np.zeros((20, 3), np.float32)
-    in_parts = types.SimpleNamespace(values=(x[:2], x[2:4]))  # as TensorFlow's PerReplica, on two devices
-    for batch in (x[:4], in_parts):
-        told = list(of_data.counts_samples(make(x), steps, (batch, np.zeros(4))))
-        assert [str(said) in each for each in told] == [True] * (said is not None)
+    for batch in (x[:4], Has(values=(x[:2], x[2:4]))):  # the second as TensorFlow's PerReplica, on two devices
+        only(of_data.counts_samples(make(x), steps, (batch, np.zeros(4))), said)
 
 
-def of_tensors(x: Any) -> Any:
-    return pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(x)
+def with_folders(make: Callable[..., Any], told: list[str]) -> Any:
+    """Return the modules of Keras that have `image_dataset_from_directory`, also as `tf.keras`, as they are watched."""
+    bare = [Has(utils=Has(), preprocessing=Has()) for _ in "12"]
+    bare[0].utils.image_dataset_from_directory = make
+    bare[0]._tf_keras = Has(keras=bare[1])
+    of_data.look_at_labels(bare[0], lambda message, about: told.append(message))
+    return bare[0]
 
 
 @pytest.mark.parametrize(
@@ -304,62 +239,40 @@ def of_tensors(x: Any) -> Any:
 def test_which_files_a_list_of_labels_goes_to_is_told_if_text_and_numbers_differ(
     names: list[Any], labels: Any, said: str | None
 ) -> None:
-    files = [f"photos/img_{name}.jpg" for name in names]
-    told = list[str]()
-    keras = with_folders(lambda *_: types.SimpleNamespace(file_paths=files))
-    of_data.look_at_labels(keras, lambda message, about: told.append(message))
+    files, told = [f"photos/img_{name}.jpg" for name in names], list[str]()
+    keras = with_folders(lambda *_: Has(file_paths=files), told)
     for each in (keras.utils, keras.preprocessing, keras._tf_keras.keras.utils, keras._tf_keras.keras.preprocessing):
         told.clear()
         assert each.image_dataset_from_directory("photos", labels).file_paths == files
-        assert [str(said) in each for each in told] == [True] * (said is not None)
+        only(told, said)
 
 
-def with_folders(make: Callable[..., Any]) -> Any:
-    """Return the modules of Keras that have `image_dataset_from_directory`, also as `tf.keras`."""
-    bare = [types.SimpleNamespace(utils=types.SimpleNamespace(), preprocessing=types.SimpleNamespace()) for _ in "12"]
-    bare[0].utils.image_dataset_from_directory = make
-    bare[0]._tf_keras = types.SimpleNamespace(keras=bare[1])
-    return bare[0]
+B_MOVED = "`b` has number 1 in one folder, and 0 in another"
 
 
-@pytest.mark.parametrize(
-    ("seed", "shuffle", "said"), [(2, True, "photos by seed=1 and by seed=2"), (1, True, None), (2, False, None)]
-)
-def test_parts_of_a_folder_that_several_seeds_split_are_told_of(seed: int, shuffle: bool, said: str | None) -> None:
-    told, keras = list[str](), with_folders(lambda *_, **named: types.SimpleNamespace())
-    of_data.look_at_labels(keras, lambda message, about: told.append(message))
-    keras.utils.image_dataset_from_directory("photos", subset="training", seed=1, shuffle=shuffle)
-    keras.utils.image_dataset_from_directory("photos", subset="validation", seed=seed, shuffle=shuffle)
-    for subset in ("training", "validation"):  # of another trial, say
-        keras.utils.image_dataset_from_directory("photos", subset=subset, seed=5)
-    assert [str(said) in each for each in told] == [True] * (said is not None)
+def split(*seeds: int, **named: Any) -> list[Any]:
+    """Return the calls for the parts of a folder, with these seeds."""
+    subsets = ("training", "validation") * 2
+    return [("ab", {"subset": subset, "seed": seed, **named}) for subset, seed in zip(subsets, seeds, strict=False)]
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("calls", "said"),
     [
-        (["b", "c"], "`b` has number 1 in one folder, and 0 in another"),
-        (["a", "b"], None),
-        (["d", "e"], None),
-        (["0", "b"], None),
+        (split(1, 2), "ab by seed=1 and by seed=2"),
+        ([*split(1, 1), *split(5, 5)], None),  # the second are of another trial, say
+        (split(1, 2, shuffle=False), None),
+        ([("abc", {}), ("bc", {}), ("bz", {})], B_MOVED),  # the last are other data
+        *(([("abc", {}), (names, {}), ("bz", {})], None) for names in ("ab", "de", "0b")),
     ],
 )
-@pytest.mark.parametrize("by_generator", [False, True])
-def test_classes_that_another_folder_numbers_otherwise_are_told_of(
-    by_generator: bool, names: list[str], said: str | None
+def test_parts_by_several_seeds_and_classes_that_another_folder_numbers_otherwise_are_told_of(
+    calls: list[Any], said: str | None
 ) -> None:
-    told = list[str]()
-    if by_generator:
-        numbers = ({name: number for number, name in enumerate(each)} for each in ("abc", names))
-        x, validation = (types.SimpleNamespace(class_indices=each) for each in numbers)
-        told.extend(fit_call.faults({"x": x, "validation_data": validation}))
-    else:
-        keras = with_folders(lambda names, *_: types.SimpleNamespace(class_names=names))
-        of_data.look_at_labels(keras, lambda message, about: told.append(message))
-        keras.utils.image_dataset_from_directory(["a", "b", "c"])
-        for each in (names, ["b", "z"]):  # the second are other data
-            keras.utils.image_dataset_from_directory(each)
-    assert [str(said) in each for each in told] == [True] * (said is not None)
+    keras = with_folders(lambda folder, *_, **named: Has(class_names=[*folder]), told := list[str]())
+    for folder, named in calls:
+        keras.utils.image_dataset_from_directory(folder, **named)
+    only(told, said)
 
 
 @pytest.mark.parametrize(
@@ -370,18 +283,159 @@ def test_files_with_many_times_the_pixels_of_a_batch_are_told_of(
     photos: list[str], high: int, wide: int, said: str | None
 ) -> None:
     pytest.importorskip("keras")
-    table = types.SimpleNamespace(columns=[[0]])  # as pyarrow has it: no column has that for its name
-    data, batch = types.SimpleNamespace(table=table, files=photos), (np.zeros((4, high, wide, 3), "f"), np.zeros(4))
-    told = list(of_data.larger(data, batch))
-    assert [str(said) in each for each in told] == [True] * (said is not None)
+    # As pyarrow has it: no column has that for its name.
+    data, batch = Has(table=Has(columns=[[0]]), files=photos), (np.zeros((4, high, wide, 3), "f"), np.zeros(4))
+    only(told := list(of_data.larger(data, batch)), said)
     assert all("30 x 20" in each and f"{max(high, wide)} x {min(high, wide)}" in each for each in told)
     assert all(("IMREAD_REDUCED_COLOR_4" in each) == (high < 12) for each in told)
     seen = loop.Loop(steps.Look(), data, "train.py:7")
     seen.came(batch)
     assert seen._larger == told
     data.transforms = [type("RandomResizedCrop", (), {})()]
-    assert not list(of_data.larger(data, batch))
-    assert not list(of_data.larger(data, (np.zeros((4, 7)), np.zeros(4))))
     ragged = pytest.importorskip("tensorflow").RaggedTensor.from_row_lengths(np.zeros((3, 5, 3)), [1, 2])
-    assert not list(of_data.larger(data, (ragged, np.zeros(2))))
-    assert not list(of_data.held_ahead(("prefetch", 9), (ragged, np.zeros(2))))
+    for each in (batch, (np.zeros((4, 7)), np.zeros(4)), (ragged, np.zeros(2))):
+        only(of_data.larger(data, each), None)
+    only(of_data.held_ahead(("prefetch", 9), (ragged, np.zeros(2))), None)
+
+
+# -------------------- what a call of `fit` tells
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"x": Has(num_batches=14), "steps_per_epoch": 13, "epochs": 50}, "1 of 2 epochs has 1."),
+        ({"x": Has(num_batches=250), "steps_per_epoch": 100, "epochs": 3}, "1 of 3 epochs has 50."),
+        ({"x": Has(num_batches=250), "steps_per_epoch": 100, "epochs": 2}, None),
+        ({"x": Has(num_batches=200), "steps_per_epoch": 100, "epochs": 9}, None),
+        ({"x": Has(num_batches=14), "steps_per_epoch": 14, "epochs": 9}, None),
+        ({"x": Has(num_batches=14), "steps_per_epoch": None, "epochs": 9}, None),
+        ({"x": Has(num_batches=0)}, "`x` has no batches"),
+        ({"validation_data": Has(num_batches=0)}, "`validation_data` has no batches"),
+        ({"x": Has(cardinality=lambda: np.int64(-1))}, "never ends"),
+        ({"x": Has(cardinality=np.int64(-1))}, "never ends"),  # distributed by a strategy of TensorFlow
+        ({"x": Has(cardinality=lambda: 0)}, "has no batches"),
+        ({"x": Has(cardinality=lambda: -2)}, None),
+        ({"x": Has(cardinality=np.int64(8))}, None),
+        ({"x": Has(class_indices={"a": 0, "b": 1}), "validation_data": Has(class_indices={"b": 0})}, B_MOVED),
+        ({"x": Has(class_indices={"a": 0, "b": 1}), "validation_data": Has(class_indices={"b": 1})}, None),
+    ],
+)
+def test_batches_that_a_call_of_fit_has_not_are_told_of(given: dict[str, Any], said: str | None) -> None:
+    only(fit_call.faults(given), said)
+
+
+@pytest.mark.parametrize(
+    ("text", "shuffle", "is_told"),
+    [
+        ("model.fit(x, validation_data = val)\ny = model.predict(val)", True, True),
+        ("model.fit(x, validation_data=val)\ny = model.predict(val)", False, False),
+        ("model.fit(x, validation_data=val)\ny = model.predict(test)", True, False),
+        ("model.fit(x, validation_data=val)", True, False),
+    ],
+)
+def test_predictions_on_data_in_another_order_are_told_of(text: str, shuffle: bool, is_told: bool) -> None:
+    for flow, shuffles in ((Has(class_indices={}, shuffle=shuffle), False), (None, shuffle)):
+        only(fit_call.predicted(flow, text, shuffles=shuffles), "shuffle=False" if is_told else None)
+
+
+# -------------------- what each worker has of its own, or shares with the others
+
+
+class Indexed:
+    use_multiprocessing, workers = True, 2
+
+    def __init__(self, **held: Any) -> None:
+        self.__dict__ |= held
+
+    def __len__(self) -> int:
+        return 6
+
+
+@functools.lru_cache
+def kept(index: int) -> Any:
+    return np.zeros(2)
+
+
+class Drawing(Indexed):
+    def __getitem__(self, index: int) -> Any:
+        self.seen[self.read[0]] = index  # type: ignore[attr-defined]
+        return self.held.rng.random() + kept(index)  # type: ignore[attr-defined]
+
+
+def test_what_each_forked_worker_has_of_its_own_is_told_of() -> None:
+    held = Has(rng=np.random.default_rng(0))
+    data = Drawing(order=np.random.default_rng(0), held=held, seen=dict[int, Any](), read={0: 0})
+    numbers, cache = shared(data)
+    assert numbers.startswith("`Drawing.held.rng`: worker processes")  # what only orders samples is none
+    assert "keeps what `kept` returns (lru_cache), what goes into `Drawing.seen` on its own, and loses it" in cache
+    data.use_multiprocessing = False
+    only(shared(data), None)
+
+
+class Reading(Indexed):
+    use_multiprocessing = False
+    file: Any
+
+    def __getitem__(self, index: int) -> Any:
+        return self.file.read(index)
+
+
+def test_a_file_that_threads_read_at_once_is_told_of() -> None:
+    with open(__file__) as file:
+        only(shared(Reading(file=file)), "`Reading.file`: workers=2 are threads")
+        for held in (
+            {"file": file, "lock": threading.Lock()},
+            {"other": file},
+            {"file": file, "workers": 1},
+            {"file": sqlite3.connect(":memory:")},
+        ):
+            only(shared(Reading(**held)), None)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [
+        (lambda: np.random.normal(size=3), True),
+        (lambda: np.random.seed() or np.random.normal(size=3), False),
+        (lambda: np.random.default_rng().random(3), False),
+    ],
+)
+def test_numbers_of_numpy_itself_that_forked_workers_copy_are_told_of(drawn: Any, told: bool) -> None:
+    class Data(Indexed):
+        draw = staticmethod(drawn)
+
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros(3) + self.draw()
+
+    only(shared(Data()), "`np.random`: worker processes" if told else None)
+
+
+class Compose:  # as albumentations has it
+    __module__ = "albumentations.core.composition"
+
+    def __init__(self, seed: int | None) -> None:
+        self.random_generator, self._base_seed = np.random.default_rng(), seed
+        self.transforms = [Has(random_generator=self.random_generator)]
+
+
+def transformed(self: Any, index: int) -> Any:
+    return self.transform(image=index)
+
+
+@pytest.mark.parametrize("read", [transformed, functools.partialmethod(transformed)])  # the second: a library's code
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_transform_whose_numbers_forked_workers_copy_is_told_of_unless_it_seeds_them(
+    read: Any, seed: int | None
+) -> None:
+    images = type("Images", (), {"__getitem__": read, "transform": Compose(seed)})()
+    images.__dict__ |= {"transform": Compose(seed), "transforms": [Compose(seed)]}
+
+    class Loader:
+        _num_workers, _persistent_workers, _workers = 2, True, (Has(_start_method="fork"),)
+        __module__ = "torch.utils.data.dataloader"
+        _dataset = images
+
+    said = list(shared(Loader()))
+    only(said, "`Images.transform.random_generator`: worker processes" if seed is None else None)
+    only(said, "worker_init_fn" if seed is None else None)

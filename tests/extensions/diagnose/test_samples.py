@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -13,65 +12,126 @@ import pytest
 from autopipe.extensions.diagnose.fit_call import last_weights
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.measure.verify import Values
+from tests.extensions.diagnose.conftest import only
 
 X = np.random.default_rng(0).integers(0, 255, (64, 40, 40, 3), np.uint8)
 Y = np.arange(64)
 SOFT = np.tile((np.arange(16) / 15 > 0.5).astype(np.float32), (64, 16, 1))
 SOFT[:, :, 8] = 0.4
+WARM = np.clip(X * 0.8 + np.array([40, 20, 0]), 0, 255).astype(np.uint8)  # as photographs are
+BGR = WARM[..., ::-1]
+ORDERS = [np.random.default_rng(seed).permutation(64) for seed in range(6)]
+NOISY = [X ^ np.random.default_rng(seed).integers(0, 255, X.shape, np.uint8) for seed in range(3)]
+ONE_HOT = np.eye(8, dtype=np.float32)[Y % 8]
+NO_NUMBERS: list[Any] = [(np.array(["a", "b"], object), Y[:2]), (None, None), (3, 4), ({}, Y)]
+ENDS = np.concatenate([Y[:24] % 2, np.zeros(40, int)])  # as of two datasets, of which one ends first
 
 
-def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None, **known: Any) -> list[str]:
-    """Return the findings on epochs, in batches of 8, each followed by a validation on some x."""
+def batches(x: Any, y: Any) -> list[Any]:
+    return [(x[begin : begin + 8], y[begin : begin + 8]) for begin in range(0, len(x), 8)]
+
+
+def looked(epochs: Any, **known: Any) -> Samples:
+    """Return what is seen of epochs: of an x and a y, in batches of 8, or of a list of batches."""
     found = Samples(clock=lambda: 0.0, **known)
-    for x, y in epochs:
+    for each in epochs:
         found.epoch_began()
-        for begin in range(0, len(x), 8):
-            found.trained((x[begin : begin + 8], y[begin : begin + 8]))
-        if validation is not None:
-            found.validation_began()
-            assert len(list(found.validated(iter([(validation, None)])))) == 1
-    return list(found.said())
+        for batch in each if isinstance(each, list) else batches(*each):
+            found.trained(batch)
+    return found
 
 
-def orders(count: int) -> list[Any]:
-    return [np.random.default_rng(seed).permutation(len(X)) for seed in range(count)]
+def validated(found: Samples, x: Any, y: Any = None) -> None:
+    found.validation_began()
+    assert len(list(found.validated(iter([(x, y)])))) == 1
 
 
-def noisy() -> Any:
+def mixed(beside: float) -> Any:
+    return ONE_HOT * np.float32(1 - beside) + ONE_HOT[::-1] * np.float32(beside)
+
+
+def padded(order: Any) -> list[Any]:
+    """Return batches whose y is as wide as the longest of the batch."""
+    widths = [(rows, np.arange(1 + max(Y[rows] % 5))) for rows in order.reshape(-1, 8)]
+    return [(X[rows], np.where(width <= Y[rows, None] % 5, Y[rows, None] + 1, 0)) for rows, width in widths]
+
+
+def in_blocks(order: Any, y: Any) -> list[Any]:
+    """Return whole batches in another order."""
+    return [(X[8 * at : 8 * at + 8], y[8 * at : 8 * at + 8]) for at in order[order < 8]]
+
+
+def by_classes(*of_each: int) -> list[Any]:
+    """Return batches of so many samples each of some classes, which are drawn."""
     rng = np.random.default_rng(0)
-    return (X ^ rng.integers(0, 255, X.shape, np.uint8) for _ in itertools.count())
+    chosen = [rng.choice(16, len(of_each), replace=False) for _ in range(24)]
+    return [(X[:8] + np.uint8(number), np.repeat(each, of_each)) for number, each in enumerate(chosen)]
 
 
 @pytest.mark.parametrize(
-    "epochs",
+    ("epochs", "words"),
     [
-        pytest.param([(X[order], Y[order]) for order in orders(3)], id="shuffled"),
-        pytest.param(
-            [(X[order], X[order] + np.float32(n)) for n, order in enumerate(orders(3))], id="y is a view of x"
-        ),
-        pytest.param([(np.zeros_like(X), Y[order]) for order in orders(2)], id="blank samples with several y"),
-        pytest.param([(np.zeros_like(X), np.zeros_like(Y))] * 3, id="batches that are all alike"),
-        pytest.param([*zip(noisy(), [Y % 2] * 3, strict=False)], id="batches that y does not tell apart"),
-        pytest.param([*zip(noisy(), [Y * 0] * 2, strict=False)], id="random changes and one y"),
+        ([(X[order], Y[order]) for order in ORDERS[:3]], None),
+        ([(X[order], X[order] + np.float32(n)) for n, order in enumerate(ORDERS[:3])], None),  # y is a view of x
+        ([(np.zeros_like(X), Y[order]) for order in ORDERS[:2]], None),  # blank samples with several y
+        ([(np.zeros_like(X), np.zeros_like(Y))] * 3, None),  # batches that are all alike
+        ([(x, Y % 2) for x in NOISY], None),  # batches that y does not tell apart
+        ([(x, Y * 0) for x in NOISY[:2]], None),
+        ([(X[order], Y[other]) for order, other in zip(ORDERS, ORDERS[3:], strict=False)], "of 128 samples that came"),
+        ([(X[ORDERS[0]], ONE_HOT[ORDERS[0]]), (X[ORDERS[1]], mixed(6e-8)[ORDERS[1]])], None),  # MixUp of nearly nothing
+        ([(X[ORDERS[0]], ONE_HOT[ORDERS[0]]), (X[ORDERS[1]], mixed(0.2)[ORDERS[1]])], "had another y"),
+        ([padded(order) for order in ORDERS[:3]], None),
+        ([(X, Y)] * 3, "same batches in the same order"),
+        ([(x, Y) for x in NOISY], "y comes in the same"),
+        ([in_blocks(order, Y // 16) for order in ORDERS[:3]], "sorted by y"),
+        ([in_blocks(order, Y) for order in ORDERS[:3]], None),
+        ([(X[order], (Y // 16)[order]) for order in ORDERS[:3]], None),
+        ([by_classes(2, 2, 2, 2)], None),
+        ([by_classes(5, 1, 1, 1)], "sorted by y"),
+        ([by_classes(8)], "sorted by y"),
+        ([(X, ENDS)], "sorted by y"),
+        *(([[each, (X, Y)]], None) for each in NO_NUMBERS),
+        ([[({"image": X, "age": Y}, {"mask": y})] for y in (Y, Y[::-1])], "64 of 64 samples"),
     ],
 )
-def test_of_epochs_as_they_should_be_nothing_is_said(epochs: list[tuple[Any, Any]]) -> None:
-    assert seen(epochs, X[:0]) == []
+def test_what_the_epochs_of_a_training_tell_is_told(epochs: Any, words: str | None) -> None:
+    only(looked(epochs).said(), words)
 
 
-def test_validation_samples_that_are_trained_on_are_counted_but_for_a_single_one() -> None:
-    (said,) = seen([(X[:56], Y[:56])], X[48:])
-    assert said.startswith("8 of 16 validation samples")
-    assert seen([(X[:57], Y[:57])], X[56:]) == []
+def test_data_drawn_from_several_datasets_and_slots_that_are_no_y_are_told_apart() -> None:
+    only(looked([(X, ENDS)], drawn=True).said(), "sample_from_datasets")
+    # As of triplets, whose positive is drawn anew for each anchor, and of unpaired images of two kinds.
+    only(looked([(X, X[order]) for order in ORDERS[:3]], has_y=False).said(), None)
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "words"),
+    [
+        (X[:56], X[:0], None),
+        (X[:56], X[48:], "8 of 16 validation samples"),
+        (X[:57], X[56:], None),  # a single one
+        (X[:32] / 255.0, X[32:], "one of them is scaled"),
+        (X[:32], X[32:] / 127.5 - 1, "one of them is scaled"),
+        (X[:32], X[32:] * 0.9, None),
+        (X[:32] / 255.0, X[32:] / 255.0, None),
+        (WARM[:32], BGR[32:], "one is RGB and the other BGR"),
+        (WARM[:32] / 255, BGR[32:] / 255, "one is RGB and the other BGR"),
+        (WARM[:32], WARM[32:], None),
+        (WARM[:32], X[32:, ..., ::-1], None),
+        (WARM[:32, 0], BGR[32:, 0], None),
+        (WARM[:32], BGR[:8], None),
+        (WARM[:32], np.concatenate([BGR[:8]] * 4), None),  # the same ones, in each epoch
+    ],
+)
+def test_what_a_validation_tells_beside_the_training_is_told(training: Any, validation: Any, words: Any) -> None:
+    found = looked([(training, Y)])
+    validated(found, validation)
+    only(found.said(), words)
 
 
 def test_validation_samples_that_an_earlier_fit_trained_the_model_on_are_counted() -> None:
-    before = Samples(clock=lambda: 0.0)
-    before.trained((X[8:], Y[8:]))
-    later = Samples(clock=lambda: 0.0, before=before.xs)
-    later.trained((X[:48], Y[:48]))
-    later.validation_began()
-    assert len(list(later.validated([(X[40:], None)]))) == 1
+    later = looked([[(X[:48], Y[:48])]], before=looked([[(X[8:], Y[8:])]]).xs)
+    validated(later, X[40:])
     told = [said.partition(" validation")[0] for said in later.leaks()]
     assert told == ["8 of 24", "16 of 24"]  # of this fit, of the one before
 
@@ -96,84 +156,71 @@ def test_weights_that_were_set_back_are_of_no_earlier_fit() -> None:
     ],
 )
 def test_validations_that_share_no_sample_are_told(step: int, change: float, classes: int, words: str | None) -> None:
-    found, targets = Samples(clock=lambda: 0.0), np.arange(len(X)) % classes
+    found, targets = looked([]), Y % classes
     for number in range(3):
-        found.validation_began()
         rows = slice(number * step, number * step + 16)
-        assert len(list(found.validated([(X[rows] + number * change, targets[rows])]))) == 1
-    assert [f"Each of 3 validations {words}" in each for each in found.said()] == [True] * (words is not None)
+        validated(found, X[rows] + number * change, targets[rows])
+    only(found.said(), words and f"Each of 3 validations {words}")
 
 
 @pytest.mark.parametrize(
-    ("slot", "said"), [(0, ["x of 1 of 64 samples"]), (1, []), (2, ["the sample weight of 1 of 64 samples"])]
+    ("is_sorted", "is_whole", "mixed"), [(True, True, 0), (False, True, 0), (True, False, 0), (True, True, 0.5)]
 )
-def test_samples_that_are_no_numbers_are_counted(slot: int, said: list[str]) -> None:
-    values, arrays = Values(), [X.astype("float32"), Y.astype("float32"), np.ones(64, np.float32)]
-    arrays[slot][9] = np.nan
-    values.note(arrays)
-    assert [each.partition(" that were")[0] for each in values.no_numbers()] == said
-
-
-@pytest.mark.parametrize("step", [1, 8])
-def test_batches_that_share_most_of_their_samples_are_told_of(step: int) -> None:
-    found = Samples(clock=lambda: 0.0)
-    for begin in range(0, 57, step):
-        found.trained((X[begin : begin + 8], Y[begin : begin + 8]))
-    assert ["share 7 of 8 samples" in each for each in found.overlapping()] == [True] * (step == 1)
-
-
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_weights_of_which_none_counts_are_told(weight: float) -> None:
-    values = Values()
-    values.note([X, Y, np.full(64, weight)])
-    assert ["all 64 samples" in each for each in values.no_numbers()] == [True] * (weight == 0)
+def test_a_validation_of_the_last_classes_of_sorted_data_is_told(is_sorted: bool, is_whole: bool, mixed: float) -> None:
+    y, order = np.sort(Y % 4) if is_sorted else Y % 4, np.random.default_rng(0).permutation(48)
+    now = itertools.count()
+    found = Samples(clock=lambda: 0.0 if is_whole else next(now))  # else a look takes as long as all else
+    for batch in batches(X[order], y[order] + mixed):
+        found.trained(batch)
+    found.validation_began()
+    assert len(list(found.validated(iter(batches(X[48:], y[48:]))))) == 2
+    only(found.said(), "The validation has 1 different y" if is_sorted and is_whole and not mixed else None)
 
 
 @pytest.mark.parametrize(
-    ("training", "validation", "is_told"),
-    [(X / 255.0, X, True), (X, X / 127.5 - 1, True), (X, X * 0.9, False), (X / 255.0, X / 255.0, False)],
-)
-def test_a_validation_that_is_not_scaled_as_the_training_is_told(training: Any, validation: Any, is_told: bool) -> None:
-    told = seen([(training[:32], Y[:32])], validation[32:])
-    assert ["one of them is scaled" in each for each in told] == [True] * is_told
-
-
-WARM = np.clip(X * 0.8 + np.array([40, 20, 0]), 0, 255).astype(np.uint8)  # as photographs are
-
-
-@pytest.mark.parametrize(
-    ("training", "validation", "is_told"),
+    ("slot", "rows", "value", "said"),
     [
-        (WARM, WARM[..., ::-1], True),
-        (WARM / 255, WARM[..., ::-1] / 255, True),
-        (WARM, WARM, False),
-        (WARM, X[..., ::-1], False),
-        (WARM[:, 0], WARM[:, 0, :, ::-1], False),
-        (WARM, WARM[:8, ..., ::-1], False),
-        (WARM, np.concatenate([WARM[:8, ..., ::-1]] * 4), False),  # the same ones, in each epoch
+        (0, 9, np.nan, "x of 1 of 64 samples"),
+        (1, 9, np.nan, None),
+        (2, 9, np.nan, "the sample weight of 1 of 64 samples"),
+        (2, 9, 0.0, None),
+        (2, slice(None), 0.0, "all 64 samples"),
     ],
 )
-def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, validation: Any, is_told: bool) -> None:
-    told = seen([(training[:32], Y[:32])], validation[-32:])
-    assert ["one is RGB and the other BGR" in each for each in told] == [True] * is_told
+def test_samples_that_are_no_numbers_or_do_not_count_are_told(slot: int, rows: Any, value: float, said: Any) -> None:
+    values, arrays = Values(), [X.astype("float32"), Y.astype("float32"), np.ones(64, np.float32)]
+    arrays[slot][rows] = value
+    values.note(arrays)
+    only(values.no_numbers(), said)
+
+
+@pytest.mark.parametrize(("step", "said"), [(1, "share 7 of 8 samples"), (8, None)])
+def test_batches_that_share_most_of_their_samples_are_told_of(step: int, said: str | None) -> None:
+    epoch = [(X[begin : begin + 8], Y[begin : begin + 8]) for begin in range(0, 57, step)]
+    only(looked([epoch]).overlapping(), said)
+
+
+SPARSE, BINARY = "sparse_categorical_crossentropy", "binary_crossentropy"
+
+
+def own(**steps: Any) -> type[keras.Model]:
+    return type("Own", (keras.Sequential,), steps)
+
+
+CALLS_LOSS: Any = {"train_step": lambda self, data: {"loss": self.compute_loss(*data)}}
 
 
 @pytest.mark.parametrize(
     ("x", "y", "loss", "said"),
     [
-        (X / 255.0, Y % 3, "sparse_categorical_crossentropy", "`scaled` multiplies it by 0.00392 once more"),
-        (X * 1.0, Y % 3, "sparse_categorical_crossentropy", None),
-        (
-            X,
-            1 + Y % 3,
-            "sparse_categorical_crossentropy",
-            "y goes from 1 to 3, but the model's 3 outputs are classes 0",
-        ),
-        (X, SOFT, "binary_crossentropy", "of which 6.25% of the values lie between"),
-        (X, SOFT.round(), "binary_crossentropy", None),
-        (X, 0.05 + 0.9 * SOFT, "binary_crossentropy", None),  # smoothed
-        (X, 0.9 * SOFT * (np.arange(16) > 12), "binary_crossentropy", None),  # an image, as of a digit
-        (X, Y % 3 / 2, "sparse_categorical_crossentropy", "between whole numbers"),
+        (X / 255.0, Y % 3, SPARSE, "`scaled` multiplies it by 0.00392 once more"),
+        (X * 1.0, Y % 3, SPARSE, None),
+        (X, 1 + Y % 3, SPARSE, "y goes from 1 to 3, but the model's 3 outputs are classes 0"),
+        (X, SOFT, BINARY, "of which 6.25% of the values lie between"),
+        (X, SOFT.round(), BINARY, None),
+        (X, 0.05 + 0.9 * SOFT, BINARY, None),  # smoothed
+        (X, 0.9 * SOFT * (np.arange(16) > 12), BINARY, None),  # an image, as of a digit
+        (X, Y % 3 / 2, SPARSE, "between whole numbers"),
         (X, Y % 3, keras.losses.SparseCategoricalCrossentropy(), None),
         (X, 1 + Y % 3, keras.losses.SparseCategoricalCrossentropy(ignore_class=3), None),
         (X, 1 + Y % 5, keras.losses.SparseCategoricalCrossentropy(ignore_class=3), "such as 4, 5, but"),
@@ -187,37 +234,27 @@ def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, 
     ],
 )
 def test_values_that_the_model_is_not_made_for_are_told(x: Any, y: Any, loss: Any, said: str | None) -> None:
-    model = keras.Sequential([keras.layers.Rescaling(1 / 255, name="scaled"), keras.layers.Dense(3)])
-    model.build((None, 40, 40, 3))
+    misfits(keras.Sequential([keras.layers.Rescaling(1 / 255, name="scaled"), keras.layers.Dense(3)]), x, y, loss, said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (own(train_step=lambda self, data: {}), None),
+        (own(**CALLS_LOSS), "between whole numbers"),
+        (own(**CALLS_LOSS, compute_loss=lambda self, *given, **named: 0.0), None),
+    ],
+)
+def test_a_loss_that_a_step_of_the_models_own_does_not_use_tells_nothing_of_y(kind: Any, said: str | None) -> None:
+    misfits(kind([keras.layers.Dense(3)]), X, Y % 3 / 2, SPARSE, said)
+
+
+def misfits(model: Any, x: Any, y: Any, loss: Any, said: str | None) -> None:
+    """Require that this, or nothing, is told of a batch of a model."""
+    if not model.built:
+        model.build((None, 40, 40, 3))
     model.compile("sgd", loss)
-    found = Samples(clock=lambda: 0.0)
-    found.trained((x, y))
-    assert [str(said) in each for each in found.values.misfits(model)] == [True] * (said is not None)
-
-
-class OwnStep(keras.Sequential):
-    def train_step(self, data: Any) -> Any:
-        raise NotImplementedError
-
-
-class CallsLoss(keras.Sequential):
-    def train_step(self, data: Any) -> Any:
-        return {"loss": self.compute_loss(*data)}
-
-
-class OwnLoss(CallsLoss):
-    def compute_loss(self, *given: Any, **named: Any) -> Any:
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize(("kind", "is_told"), [(OwnStep, False), (CallsLoss, True), (OwnLoss, False)])
-def test_a_loss_that_a_step_of_the_models_own_does_not_use_tells_nothing_of_y(*, kind: Any, is_told: bool) -> None:
-    model = kind([keras.layers.Dense(3)])
-    model.build((None, 40, 40, 3))
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    found = Samples(clock=lambda: 0.0)
-    found.trained((X, Y % 3 / 2))
-    assert ["between whole numbers" in each for each in found.values.misfits(model)] == [True] * is_told
+    only(looked([[(x, y)]]).values.misfits(model), said)
 
 
 @pytest.mark.parametrize(
@@ -244,101 +281,9 @@ def test_a_frozen_network_that_gets_what_it_was_not_trained_on_is_told(
     base.trainable = not frozen
     if before is None or isinstance(before, keras.Layer):
         model: Any = keras.Sequential([*([before] if before else []), base, keras.layers.Flatten()])
-        model.build((None, 40, 40, 3))
     else:
         model = keras.Model(inputs, base(before(inputs)))
-    model.compile("sgd", "mse")
-    found = Samples(clock=lambda: 0.0)
-    found.trained((X * scale, Y % 3))
-    assert [str(said) in each for each in found.values.misfits(model)] == [True] * (frozen and said is not None)
-
-
-@pytest.mark.parametrize(
-    ("is_sorted", "is_whole", "mixed"), [(True, True, 0), (False, True, 0), (True, False, 0), (True, True, 0.5)]
-)
-def test_a_validation_of_the_last_classes_of_sorted_data_is_told(is_sorted: bool, is_whole: bool, mixed: float) -> None:
-    y, order = np.sort(Y % 4) if is_sorted else Y % 4, np.random.default_rng(0).permutation(48)
-    now = itertools.count()
-    found = Samples(clock=lambda: 0.0 if is_whole else next(now))  # else a look takes as long as all else
-    found.epoch_began()
-    for begin in range(0, 48, 8):
-        rows = order[begin : begin + 8]
-        found.trained((X[rows], y[rows] + mixed))
-    found.validation_began()
-    assert len(list(found.validated(iter([(X[48:56], y[48:56]), (X[56:], y[56:])])))) == 2
-    is_told = is_sorted and is_whole and not mixed
-    assert ["The validation has 1 different y" in each for each in found.said()] == [True] * is_told
-
-
-def test_targets_that_are_shuffled_apart_are_told() -> None:
-    (said,) = seen((X[order], Y[other]) for order, other in zip(orders(3), orders(6)[3:], strict=True))
-    assert "of 128 samples that came again had another y" in said
-
-
-@pytest.mark.parametrize(("beside", "is_told"), [(6e-8, False), (0.2, True)])
-def test_a_y_that_mixup_by_nearly_nothing_made_is_the_same(*, beside: float, is_told: bool) -> None:
-    one_hot = np.eye(8, dtype=np.float32)[Y % 8]
-    mixed = one_hot * np.float32(1 - beside) + one_hot[::-1] * np.float32(beside)
-    said = seen((X[order], y[order]) for order, y in zip(orders(2), (one_hot, mixed), strict=True))
-    assert ["had another y" in each for each in said] == [True] * is_told
-
-
-def test_of_slots_that_are_no_y_nothing_is_told() -> None:
-    """As of triplets, whose positive is drawn anew for each anchor, and of unpaired images of two kinds."""
-    assert seen(((X, X[order]) for order in orders(3)), has_y=False) == []
-
-
-def test_targets_that_are_padded_as_far_as_their_batch_needs_are_the_same() -> None:
-    found = Samples(clock=lambda: 0.0)
-    for order in orders(3):
-        found.epoch_began()
-        for rows in order.reshape(-1, 8):
-            values = np.arange(1 + max(Y[rows] % 5))
-            found.trained((X[rows], np.where(values <= Y[rows, None] % 5, Y[rows, None] + 1, 0)))
-    assert list(found.said()) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"), [(False, "same batches in the same order"), (True, "y comes in the same")]
-)
-def test_epochs_in_one_order_are_told(changes: bool, words: str) -> None:
-    (said,) = seen(zip(noisy() if changes else [X] * 3, [Y] * 3, strict=False))
-    assert words in said
-
-
-@pytest.mark.parametrize(("classes", "is_told"), [(4, True), (64, False)])
-def test_data_that_are_sorted_by_y_are_told(classes: int, is_told: bool) -> None:
-    batches = [np.random.default_rng(seed).permutation(8) for seed in range(3)]
-    epochs = [(X.reshape(8, 8, *X.shape[1:])[order], (Y * classes // 64).reshape(8, 8)[order]) for order in batches]
-    said = seen((x.reshape(X.shape), y.reshape(Y.shape)) for x, y in epochs)
-    assert ["sorted by y" in each for each in said] == [True] * is_told
-    assert seen((X[order], (Y * classes // 64)[order]) for order in orders(3)) == []
-
-
-@pytest.mark.parametrize(("of_each", "is_told"), [((2, 2, 2, 2), False), ((5, 1, 1, 1), True), ((8,), True)])
-def test_batches_of_several_classes_with_as_many_samples_each_are_no_sorted_data(
-    of_each: tuple[int, ...], is_told: bool
-) -> None:
-    rng, found = np.random.default_rng(0), Samples(clock=lambda: 0.0)
-    for number in range(24):
-        chosen = rng.choice(16, len(of_each), replace=False)
-        found.trained((X[:8] + np.uint8(number), np.repeat(chosen, of_each)))
-    assert ["sorted by y" in said for said in found.said()] == [True] * is_told
-
-
-def test_data_drawn_from_several_datasets_of_which_one_ends_first_are_told_so() -> None:
-    ends = np.concatenate([Y[:24] % 2, np.zeros(40, int)])
-    for drawn, words in ((True, "sample_from_datasets"), (False, "sorted by y")):
-        (said,) = seen([(X, ends)], drawn=drawn)
-        assert words in said
-
-
-@pytest.mark.parametrize("batch", [(np.array(["a", "b"], object), Y[:2]), (None, None), (3, 4), ({}, Y[:2])])
-def test_batches_without_numbers_are_left_alone(batch: Any) -> None:
-    found = Samples()
-    found.trained(batch)
-    found.trained((X, Y))
-    assert list(found.said()) == []
+    misfits(model, X * scale, Y % 3, "mse", said if frozen else None)
 
 
 def test_looking_takes_a_hundredth_of_the_time() -> None:
@@ -347,15 +292,6 @@ def test_looking_takes_a_hundredth_of_the_time() -> None:
     for _ in range(200):
         found.trained((X[:8], Y[:8]))
     assert next(now) < 220  # 200 questions of the time, and few looks
-
-
-def test_nested_inputs_count_as_one_x() -> None:
-    first = Samples(clock=lambda: 0.0)
-    for y in (Y, Y[::-1]):
-        first.epoch_began()
-        first.trained(({"image": X, "age": Y}, {"mask": y}))
-    (said,) = first.said()
-    assert said.startswith("64 of 64 samples")
 
 
 IN_TURN, APART = [0, 0, 8, 8], [0, 8, 16, 24, 24, 16, 8, 0]  # the beginnings of two workers' batches
@@ -374,9 +310,5 @@ DRAWN = [0, 8, 16, 24, 0, 8, 0, 8]
     ],
 )
 def test_samples_that_each_worker_reads_are_told_of(order: list[int], workers: int, *, whole: bool, told: bool) -> None:
-    found = Samples(clock=lambda: 0.0)
-    for _ in range(2):
-        found.epoch_began()
-        for begin in order:
-            found.trained((X[begin : begin + 8], Y[begin : begin + 8]))
-    assert [f"each of {workers} workers" in said for said in found.copies(workers, whole=whole)] == [True] * told
+    found = looked([[(X[begin : begin + 8], Y[begin : begin + 8]) for begin in order]] * 2)
+    only(found.copies(workers, whole=whole), f"each of {workers} workers" if told else None)
