@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -33,10 +34,6 @@ CACHED, STORED = (PLAIN.model_copy(update={"keep": keep}) for keep in ("memory",
 ARRAY = STORAGES["array"]
 
 
-class _Job(Exception):
-    """What a loader was given to do."""
-
-
 def workload(photos: Path, **changes: Any) -> ap.Workload:
     ops = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip(), ap.Rescale(1 / 255)]
     return ap.Workload(data=ap.Table(photos / "labels.csv"), **{"ops": ops, "batch_size": 4, **changes})
@@ -47,14 +44,10 @@ def job(photos: Path, **settings: Any) -> LoadJob:
 
 
 def revealed(build: Callable[[], object]) -> LoadJob:
-    def reveal(_: ap.Threads, given: LoadJob) -> ap.Loader:
-        raise _Job(given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ap.Threads, "open", reveal)
-        with pytest.raises(_Job) as caught:
-            build()
-    found: LoadJob = caught.value.args[0]
+    """Return what a loader is given to do."""
+    with patch.object(ap.Threads, "open", side_effect=InterruptedError) as opened, pytest.raises(InterruptedError):
+        build()
+    found: LoadJob = opened.call_args.args[-1]
     return found
 
 
@@ -74,11 +67,12 @@ def names(steps: Any) -> list[str]:
     return [type(getattr(step, "op", step)).__name__ for step in steps]
 
 
-@pytest.mark.parametrize(("finish", "left", "dtype"), [("device", 1, "uint8"), ("host", 0, "float32")])
-def test_finish_leaves_the_cheap_end_to_the_device_or_nothing(photos: Path, finish: str, left: int, dtype: str) -> None:
-    found, ops = job(photos, finish=finish), ["Decode", "Resize", "RandomFlip", "Rescale"]
-    assert (names(found.recipe.steps), names(found.finish.ops)) == (ops[: 4 - left], ops[4 - left :])
-    assert (found.finish.is_identity, str(found.recipe.spec.x.dtype)) == (left == 0, dtype)
+def test_finish_leaves_the_cheap_end_to_the_device_or_nothing(photos: Path) -> None:
+    ops = ["Decode", "Resize", "RandomFlip", "Rescale"]
+    for finish, left, dtype in (("device", 1, "uint8"), ("host", 0, "float32")):
+        found = job(photos, finish=finish)
+        assert (names(found.recipe.steps), names(found.finish.ops)) == (ops[: 4 - left], ops[4 - left :])
+        assert (found.finish.is_identity, str(found.recipe.spec.x.dtype)) == (left == 0, dtype)
 
 
 def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
@@ -96,9 +90,7 @@ def test_a_cut_that_the_form_cannot_hold_is_refused(photos: Path) -> None:
             conversion_of(made, plan, STORAGES[form], cut)
 
 
-def test_a_set_that_changed_since_or_was_not_converted_is_refused_with_the_command(
-    photos: Path, tmp_path: Path
-) -> None:
+def test_a_set_that_changed_since_or_was_not_converted_is_refused(photos: Path, tmp_path: Path) -> None:
     copy, folder = Path(shutil.copytree(photos, tmp_path / "photos")), tmp_path / "my sets" / "array"
     made = workload(copy, converted=str(folder.parent))
 
@@ -182,14 +174,14 @@ def few_of(photos: Path, count: int) -> Made:
     return Made(count, ap.Table(photos / "labels.csv").read)
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(3, [3]), (4, [4]), (6, [4, 2])])
-def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path, count: int, sizes: list[int]) -> None:
+def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path) -> None:
     with pytest.raises(WorkloadError, match="at least one sample"):
         evaluation_loader(workload(photos), PLAIN, few_of(photos, 0))
-    with evaluation_loader(workload(photos), PLAIN, few_of(photos, count)) as loader:
-        batches = list(loader.batches(0))
-    assert [len(x) for x, _ in batches] == sizes
-    assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
+    for count, sizes in ((3, [3]), (4, [4]), (6, [4, 2])):
+        with evaluation_loader(workload(photos), PLAIN, few_of(photos, count)) as loader:
+            batches = list(loader.batches(0))
+        assert [len(x) for x, _ in batches] == sizes
+        assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
 
 
 NEAREST = ap.RandomResizedCrop(8, 6, interpolation="nearest"), ap.Resize(8, 6, "nearest")
@@ -234,9 +226,7 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(this_machine: Callable[.
         with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):
             evaluation_loader(made, IN_MEMORY, LARGE).close()
         assert len(list(training.batches(0, last=True))) == 25
-        evaluation_loader(
-            made, IN_MEMORY, LARGE
-        ).close()  # the training's cache is full: nothing is left to it any more
+        evaluation_loader(made, IN_MEMORY, LARGE).close()  # the training's cache is full: nothing is left to it
 
 
 def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(this_machine: Callable[..., None]) -> None:

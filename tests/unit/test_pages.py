@@ -49,20 +49,6 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
     assert broken == []
 
 
-def test_the_table_of_benchmarks_names_every_script_and_no_other() -> None:
-    folder = ROOT / "benchmarks"
-    section = (folder / "RESULTS.md").read_text().partition("\n## Scripts\n")[2].partition("\n# ")[0]
-    named = set(re.findall(r"`((?:\w+/)?\w*(?:\.py|(?<=/)run|(?<=/)))`", section))
-    scripts = {path.relative_to(folder) for path in folder.rglob("*") if path.suffix == ".py" or path.name == "run"}
-    assert sorted(name for name in named if not (folder / name).exists()) == []
-    assert sorted(str(each) for each in scripts if not {str(each), f"{each.parent}/"} & named) == []
-
-
-def test_the_extra_for_jax_brings_what_keras_writes_tensorboards_by() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"jax", "tensorboard"} <= {re.split(r"\W", requirement)[0] for requirement in extras["jax"]}
-
-
 def test_each_approved_text_is_compared_by_a_test() -> None:
     for file in (ROOT / "tests").rglob("approved/*.txt"):
         module, _, test = file.stem.partition("-")

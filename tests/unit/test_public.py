@@ -1,6 +1,4 @@
-"""The public names, where they live and what importing them costs; and the package as text: no file is too long, and
-nothing is written in the encoding of the user's locale.
-"""
+"""The public names, where they live and what importing them costs; and that no file of the package is too long."""
 
 from __future__ import annotations
 
@@ -45,19 +43,3 @@ def test_load_imports_neither_the_search_nor_a_framework() -> None:
 def test_no_file_of_the_package_has_more_than_600_lines() -> None:
     """A file is a topic that a reader wants whole, and no more (CONTRIBUTING.md)."""
     assert [path for path, text in FILES.items() if len(text.splitlines()) > 600] == []
-
-
-def leaves_it_to_the_locale(call: ast.Call) -> bool:
-    """Tell whether a call writes text in an encoding that it does not name."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if any(keyword.arg == "encoding" for keyword in call.keywords):
-        return False
-    mode = "".join(str(each.value) for each in call.args[:2] if isinstance(each, ast.Constant))
-    return name == "write_text" or (name == "open" and "b" not in mode and not set("wax+").isdisjoint(mode))
-
-
-def test_no_text_is_written_in_the_encoding_of_the_locale() -> None:
-    for path, text in FILES.items():
-        if "write_text" in text or "open(" in text:
-            calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-            assert [call.lineno for call in calls if leaves_it_to_the_locale(call)] == [], path

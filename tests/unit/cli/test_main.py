@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import re
@@ -17,11 +16,9 @@ from typing import Any
 import pytest
 
 from autopipe import __version__, registry
-from autopipe.artifact import artifact as files
 from autopipe.cli.options import Exit
 from autopipe.errors import NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
 from tests.fakes.commands import environment, python, succeeded
-from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe, Patch
 
 ASSET = str(Path(__file__).parents[2] / "assets" / "artifacts" / "v1.json")
@@ -157,15 +154,6 @@ def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all() -> None:
             status, (error, empty, hint) = _ended(full, *arguments)
             assert error == "error: The output cannot be written to stdout: No space left on device."
             assert (status, empty, hint[:25]) == (2, "", "hint: Make room where it ")
-
-
-def test_letters_a_locale_lacks_are_spelt(autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch) -> None:
-    path = files.write(artifact(profile(hardware=hardware(cpu_model="Imaginär"))), tmp_path / "a.json")
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert autopipe("show", path).status == 0
-    sys.stdout.flush()
-    assert b"Imagin\\xe4r" in written.getvalue()
 
 
 WORKS = """

@@ -36,33 +36,24 @@ READ: list[tuple[Callable[..., object], dict[Any, object]]] = [
     (STEP, {"15ms": ap.SimulatedAccelerator(0.015), "224ms/400": ap.SimulatedAccelerator(0.224, 400)}),
     (lambda text, _: request.batch_sizes(text), {"16, 32,64": (16, 32, 64)}),
 ]
-
-
-@pytest.mark.parametrize(("read", "given"), READ)
-def test_options_are_numbers_with_a_unit_or_seconds_and_bytes(read: Any, given: dict[Any, object]) -> None:
-    assert {text: read(text, "--option") for text in given} == given
-
-
 NO_SECONDS = ["", "fast", "3x", "-1s", "1h30m", "0s", 0, -1, math.inf, math.nan, True, None, [2]]
+WRONG: list[tuple[Callable[..., object], list[Any], str, str]] = [
+    (SECONDS, NO_SECONDS, "be", "s"),
+    (SIZE, ["", "much", "8 GG"], "be a size", "G"),
+    (STEP, ["quick"], "be a duration", "ms"),
+]
 
 
-@pytest.mark.parametrize(
-    ("read", "wrong", "must", "unit"),
-    [
-        (SECONDS, NO_SECONDS, "be", "s"),
-        (SIZE, ["", "much", "8 GG"], "be a size", "G"),
-        (STEP, ["quick"], "be a duration", "ms"),
-    ],
-)
-def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_what_to_write(
-    read: Any, wrong: list[object], must: str, unit: str
-) -> None:
-    for given in wrong:
-        with pytest.raises(ConfigError, match=f"`--option` must {must}"):
-            read(given, "--option")
-    with pytest.raises(ConfigError) as raised:
-        read("20", "--option")
-    assert f"20{unit}" in str(raised.value.hint)
+def test_options_are_numbers_with_a_unit_or_seconds_and_bytes_and_a_bare_text_is_told_what_to_write() -> None:
+    for read, right in READ:
+        assert {text: read(text, "--option") for text in right} == right
+    for read, wrong, must, unit in WRONG:
+        for given in wrong:
+            with pytest.raises(ConfigError, match=f"`--option` must {must}"):
+                read(given, "--option")
+        with pytest.raises(ConfigError) as raised:
+            read("20", "--option")
+        assert f"20{unit}" in str(raised.value.hint)
 
 
 def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe) -> None:
@@ -91,7 +82,7 @@ def test_settings_that_cannot_be(approved: Approved) -> None:
     approved({pair: refused(pair) for pair in PAIRS.split()})
 
 
-def test_a_configuration_takes_changes() -> None:
+def test_a_configuration_takes_changes_of_settings_that_it_has_and_each_once() -> None:
     def changed(*pairs: str) -> ap.PipelineConfig:
         return request.changed(THREADS, pairs)
 
@@ -108,9 +99,6 @@ def test_a_configuration_takes_changes() -> None:
         changed("loader=tfdata", "loader.workers=4")
     hint = str(raised.value.hint)
     assert ("loader.num_parallel_calls" in hint, "loader.workers" in hint) == (True, False)
-
-
-def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
         request.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
     assert raised.value.hint == "To try all of these values: loader=threads,tfdata"

@@ -7,6 +7,7 @@ import io
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -56,10 +57,8 @@ def test_what_to_do_next_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert f"report    {folder / 'report.html'}" in lines
         convert = f"before    {again.autopipe('convert')} {str(options).format(folder / 'converted')}"
         assert [line for line in lines if line.startswith("before")] == ([] if options is None else [convert])
-        assert lines[-2:] == [
-            f"next      {use_beside(written, known)}",
-            f"          {again.autopipe('check', written)}",
-        ]
+        check = again.autopipe("check", written)
+        assert lines[-2:] == [f"next      {use_beside(written, known)}", f"          {check}"]
 
 
 def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> None:
@@ -77,20 +76,15 @@ def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> Non
 
 
 def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: Patch) -> None:
-    def full(descriptor: int, start: int, length: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("os.posix_fallocate", full)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("os.posix_fallocate", Mock(side_effect=full))
     with pytest.raises(ArtifactError, match=r"must have room for 512 KiB, but: No space left"), reserved(tmp_path):
         pytest.fail("it went on")
 
 
-def test_what_does_not_fit_into_one_folder_is_written_to_the_next_or_told_with_the_configuration(
-    tmp_path: Path,
-) -> None:
-    tuned = factory.of_profile(
-        profile(), ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=NAMED
-    )
+def test_what_does_not_fit_into_one_folder_is_written_to_the_next_or_told(tmp_path: Path) -> None:
+    workload = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+    tuned = factory.of_profile(profile(), workload, named=NAMED)
     (tmp_path / "file").touch()
     gone, there = tmp_path / "file" / "gone", tmp_path / "there"
     artifact, module = write_outputs(tuned, [gone, there])
@@ -112,9 +106,7 @@ def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytes
     assert capsys.readouterr() == ("the result\n", f"wrote     {name}\n")
 
 
-def test_a_bar_is_for_a_terminal_alone_and_a_short_work_says_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: Patch
-) -> None:
+def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str], monkeypatch: Patch) -> None:
     with screen.bar("looking", unit="samples") as told:
         told(40, 40)
     assert capsys.readouterr() == ("", "")

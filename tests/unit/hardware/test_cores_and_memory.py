@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,21 +112,16 @@ MAPPED = f"inactive_file {GIB}\nactive_file {GIB}\nfile_mapped {2 * GIB}\n"
 V1_STAT = f"inactive_file 1\ntotal_inactive_file {GIB // 4}\ntotal_active_file {GIB // 4}\n"
 
 
-def v2(**values: object) -> dict[str, str]:
-    """Return the files of a group of version 2 by their names; `parent_` stands before those of the group above."""
-    return _group("0::/jobs/trial\n", V2_MOUNT, "", values)
-
-
-def v1(**values: object) -> dict[str, str]:
-    return _group("4:memory:/jobs/trial\n", V1_MEMORY, "memory/", values)
-
-
-def _group(name: str, mount: str, root: str, values: dict[str, object]) -> dict[str, str]:
+def v2(name: str = "0::/jobs/trial\n", mount: str = V2_MOUNT, root: str = "", /, **values: object) -> dict[str, str]:
+    """Return the files of a group by their names; `parent_` stands before those of the group above."""
     found = {"proc/self/cgroup": name, "proc/self/mountinfo": mount}
     for file, value in values.items():
         group = "jobs/" if file.startswith("parent_") else "jobs/trial/"
         found[f"sys/fs/cgroup/{root}{group}memory.{file.removeprefix('parent_')}"] = f"{value}\n"
     return found
+
+
+v1 = functools.partial(v2, "4:memory:/jobs/trial\n", V1_MEMORY, "memory/")
 
 
 @pytest.mark.parametrize(
@@ -148,16 +144,12 @@ def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: Any, usable: 
 V1_EVENTS = "oom_kill_disable 0\nunder_oom 0\noom_kill 3"
 
 
-@pytest.mark.parametrize(
-    ("group", "kills"),
-    [
-        (v2(events="low 0\noom 9\noom_kill 2", parent_events="oom_kill 5"), 2),
-        (v1(oom_control=V1_EVENTS, parent_oom_control="oom_kill 5"), 3),
-        *(({}, 0), (v1(), 0), (v2(), 0)),  # no group, and groups that say nothing
-    ],
-)
-def test_kills_of_this_group_alone_are_counted(play: Play, group: dict[str, str], kills: int) -> None:
-    assert machine.oom_kills(play(ANOTHERS | group)) == kills
+def test_kills_of_this_group_alone_are_counted(play: Play) -> None:
+    of_v2 = v2(events="low 0\noom 9\noom_kill 2", parent_events="oom_kill 5")
+    of_v1 = v1(oom_control=V1_EVENTS, parent_oom_control="oom_kill 5")
+    silent = [({}, 0), (v1(), 0), (v2(), 0)]  # no group, and groups that say nothing
+    for group, kills in (*silent, (of_v2, 2), (of_v1, 3)):
+        assert machine.oom_kills(play(ANOTHERS | group)) == kills
 
 
 def test_mounts_are_read_with_any_number_of_optional_fields_and_escaped_names(play: Play) -> None:

@@ -257,9 +257,7 @@ def test_what_others_did_is_the_machines_work_less_ones_own(monkeypatch: pytest.
         assert after(10.0) == pytest.approx(taken)
 
 
-def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_looking_takes_little_of_the_time_and_what_was_seen_last_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch, [(0.0, 0.0), (20.0, 0.0), (30.0, 0.0)])
     machine.look_seconds = 0.05
     after = machine.watched()
