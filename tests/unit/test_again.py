@@ -34,9 +34,7 @@ def test_an_activated_environment_has_names(monkeypatch: pytest.MonkeyPatch) -> 
     assert again.installing("s3fs") == f"{sys.executable} -m pip install s3fs"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # an environment that uv made
     assert again.installing("s3fs") == f"uv pip install --python {sys.executable} s3fs"
-
-
-def test_the_command_that_goes_on_is_the_same_but_for_a_new_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The command that goes on is the same but for a new study.
     monkeypatch.setattr(sys, "argv", ["autopipe", "tune", "my train.py:workload", "--fresh", "--trials", "9"])
     assert again.going_on() == again.autopipe("tune", "my train.py:workload", "--trials", "9")
 

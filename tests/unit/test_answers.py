@@ -106,10 +106,6 @@ def test_an_answer_is_text_html_and_figures(tuned: Path, monkeypatch: pytest.Mon
     assert shown.save("shown.txt").read_text() == f"{shown}\n"
     with pytest.raises(ArtifactError, match="cannot be written"):
         shown.save(Path("nowhere", "shown.txt"))
-
-
-@pytest.mark.usefixtures("tuned")
-def test_an_artifact_is_named_by_a_folder_a_file_or_not_at_all() -> None:
     for named in (None, "tuned", Path("tuned"), "tuned/autopipe.json"):
         assert request.artifact_of(named) == Path("tuned/autopipe.json")
         assert isinstance(ap.show(named), Answer)

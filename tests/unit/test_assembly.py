@@ -61,6 +61,11 @@ def test_what_is_no_workload_no_configuration_and_no_part_is_refused_in_words(ph
         for name in ("shard", "rank"):
             with pytest.raises(ConfigError, match=rf"`{name}` must be \(i, n\) with 0 <= i < n, but got"):
                 ap.build_loader(made, PLAIN, **{name: part})
+    data = ap.Arrays(np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64))
+    mixed = ap.Workload(data=data, ops=[ap.OneHot(2), ap.MixUp()], batch_size=4)
+    wrap.require_feedable(mixed, PLAIN, (0, 1))
+    with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
+        wrap.require_feedable(mixed, PLAIN, (0, 2))
 
 
 def names(steps: Any) -> list[str]:
@@ -237,14 +242,6 @@ def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(this_mach
     this_machine(free_bytes=least)
     with ap.build_loader(made, IN_MEMORY), evaluation_loader(made, IN_MEMORY, LARGE) as loader:
         assert sum(len(x) for x, _ in loader.batches(0)) == 100  # no CacheWarning, which would be an error here
-
-
-def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
-    data = ap.Arrays(np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64))
-    workload = ap.Workload(data=data, ops=[ap.OneHot(2), ap.MixUp()], batch_size=4)
-    wrap.require_feedable(workload, PLAIN, (0, 1))
-    with pytest.raises(ConfigError, match="`MixUp` mixes the samples of a whole batch"):
-        wrap.require_feedable(workload, PLAIN, (0, 2))
 
 
 def test_a_call_is_made_again_once_and_for_this_failure_alone() -> None:

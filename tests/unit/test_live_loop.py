@@ -116,14 +116,6 @@ def test_batches_of_any_form_come_as_they_are(kind: type[Plain], *, threads: boo
                 assert np.ma.getmaskarray(ours[0]).tolist() == np.ma.getmaskarray(theirs[0]).tolist()
 
 
-def test_a_dataset_that_goes_on_is_refused_by_its_name_unless_steps_end_its_epochs() -> None:
-    with pytest.raises(WorkloadError, match="`RepeatMapDataset` goes on without an end") as refused:
-        next(iter(ap.live(of_grain().repeat())))
-    assert "ap.live(..., steps=1000)" in str(refused.value.hint)
-    with ap.live(of_grain().repeat(), steps=10) as batches:
-        assert digest(batches) == digest(of_grain())
-
-
 class Broken(Named):
     """Batches, or samples of a `DataLoader`, one of which cannot be read."""
 
@@ -203,12 +195,17 @@ class Locked(Plain):
         self.lock = threading.Lock()
 
 
-def test_what_cannot_be_fed_is_refused_by_name() -> None:
+def test_what_cannot_be_fed_or_goes_on_without_an_end_is_refused_by_name() -> None:
     for dataset in ([np.zeros(2)], iter([np.zeros(2)])):
         with pytest.raises(WorkloadError, match="by their index"):
             next(iter(ap.live(dataset)))
     with pytest.raises(LoaderError, match=r"Locked\.lock"):
         next(iter(ap.live(Locked(), threads=False)))
+    with pytest.raises(WorkloadError, match="`RepeatMapDataset` goes on without an end") as refused:
+        next(iter(ap.live(of_grain().repeat())))
+    assert "ap.live(..., steps=1000)" in str(refused.value.hint)
+    with ap.live(of_grain().repeat(), steps=10) as batches:
+        assert digest(batches) == digest(of_grain())
 
 
 def test_workers_end_with_the_loop() -> None:

@@ -55,15 +55,10 @@ def test_every_command_has_help(autopipe: Autopipe) -> None:
         assert (ended.status, ended.out.partition(" [")[0]) == (0, f"Usage: autopipe {command}")
 
 
-def _listed(autopipe: Autopipe, patch: Patch) -> dict[str, list[str]]:
-    """Return the lines below each heading of `--help`, but for its options."""
-    patch.setenv("COLUMNS", "80")
-    sections = re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", autopipe("--help").out, re.MULTILINE)
-    return {heading: lines.splitlines() for heading, lines in sections if heading != "Options"}
-
-
 def test_commands_are_listed_below_three_headings_the_most_used_first(autopipe: Autopipe, monkeypatch: Patch) -> None:
-    listed = _listed(autopipe, monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    sections = re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", autopipe("--help").out, re.MULTILINE)
+    listed = {heading: lines.splitlines() for heading, lines in sections if heading != "Options"}
     names = {heading: [line.split()[0] for line in lines] for heading, lines in listed.items()}
     assert list(names) == ["Tune and train", "Look closer", "Data and files"]
     assert names["Tune and train"][0] == "tune"
@@ -76,16 +71,6 @@ def test_commands_are_listed_below_three_headings_the_most_used_first(autopipe: 
 def theirs(monkeypatch: Patch) -> Callable[..., None]:
     """Install modules with a command each, and no others."""
     return lambda **modules: monkeypatch.setattr(registry, "loaded", lambda group, kind: iter(modules.items()))
-
-
-def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, theirs: Any, monkeypatch: Patch) -> None:
-    def upload() -> None:
-        """Send an artifact to a place that everybody who trains the same model reads, and say where it can be found."""
-
-    theirs(upload=SimpleNamespace(upload=upload), fetch=SimpleNamespace(fetch=lambda: None, GROUP="Sharing"))
-    listed = _listed(autopipe, monkeypatch)
-    assert [line.split()[0] for line in listed["Sharing"]] == ["fetch"]
-    assert " ".join(" ".join(listed["More"]).split()) == f"upload {upload.__doc__}"  # wrapped, not cut
 
 
 def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe) -> None:

@@ -185,7 +185,9 @@ def test_impossible_options_start_nothing(
     assert list(here.iterdir()) == []  # no folder that nothing was written to
 
 
-def test_an_unusable_folder_is_refused(autopipe: Autopipe, here: Path, monkeypatch: Patch) -> None:
+def test_what_cannot_be_written_to_is_refused_before_any_import(
+    autopipe: Autopipe, here: Path, monkeypatch: Patch
+) -> None:
     (here / "file").touch()
     (here / "out").mkdir()
     error = refused(autopipe, "--out", "file")
@@ -193,9 +195,6 @@ def test_an_unusable_folder_is_refused(autopipe: Autopipe, here: Path, monkeypat
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
     error = refused(autopipe, "--out", "out")
     assert error == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"
-
-
-def test_a_trace_that_cannot_be_written_is_refused_before_any_import(autopipe: Autopipe, here: Path) -> None:
     (here / "train.py").write_text("from pathlib import Path\n\nPath(__file__).with_name('imported').touch()\n")
     error = autopipe("measure", WORKLOAD, "--trace", "nowhere/trace.json").refused()
     assert error.startswith("error: `--trace` must name a file that can be written to")

@@ -92,11 +92,8 @@ def test_what_does_not_fit_into_one_folder_is_written_to_the_next_or_told(tmp_pa
     with pytest.raises(ArtifactError, match=r"gone too.* cannot be written") as raised:
         write_outputs(tuned, [gone, tmp_path / "file" / "gone too"])
     assert tuned.config.model_dump_json() in (raised.value.hint or "")
-
-
-def test_the_folder_of_a_study_is_known_where_it_is_a_file() -> None:
     urls = {None: [], "postgresql://host/studies": [], "sqlite:////data/study.db": [Path("/data")]}
-    assert {url: folder_of(url) for url in urls} == urls
+    assert {url: folder_of(url) for url in urls} == urls  # the next, for a study that is a file
 
 
 def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,19 +188,8 @@ def test_events(approved: Approved) -> None:
             for verbose in (False, True)
         }
     )
-
-
-def test_on_a_terminal_sentences_are_wrapped_below_their_text_and_lines_of_figures_cut() -> None:
-    first, *others = Screen().tell(Stop(reason=Reason.TIME, message=12 * "the time is up "))
-    assert first.startswith("stopped   the time")
-    assert all(line.startswith(" " * 10) for line in others)
-    assert max(map(len, others)) <= 80
-    assert [len(line) for line in Screen().tell(finished(CRASHED))] == [80]
-
-
-def test_what_the_child_warns_of_is_said_once_however_many_start() -> None:
     screen = Screen()
-    for _ in range(2):
+    for _ in range(2):  # what a child warns of is said once, however many start
         screen.progress.watcher.on_trial(Log(text="Only one image is in `cat`."))
     assert screen.tell() == ["note      Only one image is in `cat`."]
 

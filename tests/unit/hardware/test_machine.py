@@ -37,14 +37,11 @@ THIS = Machine(
 )
 
 
-def test_this_machine_is_found() -> None:
+def test_this_machine_is_found_and_any_is_told_in_one_line() -> None:
     found = machine.detect()
     assert (found.python, found.versions["numpy"]) == (platform.python_version(), np.__version__)
     assert found.versions["numpy"] == metadata.version("numpy")
     assert found.cpu.cores >= 1
-
-
-def test_a_machine_in_one_line() -> None:
     assert replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64)).one_line() == (
         "1 of 64 cores (Xeon), 23.4 GiB, no GPU"
     )
@@ -90,11 +87,9 @@ def test_without_the_package_are_none_and_the_installed_one_raises_nothing(monke
     assert gpu.detect() == ()
 
 
-SILENT = {"GetName", "GetMemoryInfo", "GetUtilizationRates", "GetPowerUsage"}
-
-
 def test_figures_that_a_gpu_does_not_give_are_none() -> None:
-    silent = frozenset({f"nvmlDevice{each}" for each in SILENT} | {"nvmlSystemGetDriverVersion", "nvmlShutdown"})
+    of_device = {f"nvmlDeviceGet{each}" for each in ("Name", "MemoryInfo", "UtilizationRates", "PowerUsage")}
+    silent = frozenset({"nvmlSystemGetDriverVersion", "nvmlShutdown", *of_device})
     with contextlib.closing(gpu.Nvml(FakeNvml(devices=(Device(),), failing=silent))) as nvml:
         assert nvml.gpus() == (Gpu(name="NVIDIA GPU", memory_bytes=None, driver=None),)
         assert nvml.use() == (GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None),)
@@ -153,9 +148,7 @@ def test_backends_that_keras_has_and_none_are_taken_and_no_other() -> None:
         require_installed(environment)
 
 
-def test_no_opencv_and_two_at_once_are_warned_of_and_headless_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_opencv_and_two_at_once_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"opencv-python": "5.0", "opencv-python-headless": "4.10"}
     for name, version in there.items():
         (folder := tmp_path / f"{name.replace('-', '_')}-{version}.dist-info").mkdir()

@@ -194,9 +194,7 @@ def test_a_process_that_vanishes_during_the_walk_is_passed_over(proc: Path) -> N
     reading = ProcessTree(ROOT, proc).read()
     assert (reading.processes, reading.memory_bytes) == (2, 0)
     assert ProcessTree(999, proc).read().processes == ProcessTree(1, proc / "missing").read().processes == 0
-
-
-def test_what_threads_wait_for_a_core_is_summed_where_the_kernel_tells_it(proc: Path) -> None:
+    # What threads wait for a core is summed where the kernel tells it.
     assert ProcessTree(ROOT, proc).queued_seconds() == 0.0
     for thread, waited in ((ROOT, 2), (WORKER, 1)):
         (task := proc / str(ROOT) / "task" / str(thread)).mkdir(parents=True)

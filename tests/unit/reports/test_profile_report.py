@@ -1,10 +1,14 @@
-"""Reports of a search over the analytic surface: what each section says, and that nothing of a user's gets through."""
+"""Reports of a search over the analytic surface, and pictures: of them, of README and docs, and of a notebook."""
 
 from __future__ import annotations
 
 import html.parser
 import itertools
 import json
+import re
+import runpy
+import sys
+import types
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -18,15 +22,18 @@ from autopipe.artifact import pick
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.costs import bounds
+from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.reports import ladder, profile_report
+from autopipe.reports import drawing, ladder, notebook, profile_report, text
+from autopipe.reports.drawing import Drawing, Scale
 from autopipe.reports.page import Section
-from autopipe.search.result import Raced, Reason, Result, Stop
+from autopipe.search.result import AskedBy, Raced, Reason, Result, Stop, TrialFinished, TrialStarted
 from autopipe.values import Estimate
 from tests.fakes import findings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import HOSTILE
+from tests.fakes.measurements import measurement
+from tests.fakes.reports import printed
 
 KEYS = ["ladder", "rows", "costs", "proof", "settings", "history", "payback", "circumstances"]
 PROFILE = findings.profile()
@@ -148,7 +155,7 @@ def test_a_trial_that_was_cut_off_is_told_and_not_called_failed() -> None:
     cut = but(first, images_per_second=None)
     shown = section("history", trials=(cut, *rest))
     assert shown.text.startswith(f"{len(rest) + 1} trials, 1 cut off, ")
-    assert f"{PipelineConfig.model_validate(first.config).short()}: cut off before its end" in known(shown.more)[1]
+    assert f"{ap.PipelineConfig.model_validate(first.config).short()}: cut off before its end" in known(shown.more)[1]
     failed = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="no")
     trials = but(cut, failure=failed), cut, *rest[1:]
     assert "trials, 1 failed, 1 cut off, " in section("history", trials=trials).text
@@ -216,3 +223,103 @@ def test_a_report_is_made_of_an_artifact_its_folder_or_a_pipeline_and_shown_in_a
     assert shown.count("<svg") == 1
     assert "body {" not in shown.replace("body.ap {", "")
     assert " -&gt; " in shown
+
+
+def test_words_and_classes_are_escaped_and_what_is_behind_comes_first() -> None:
+    drawn = Drawing(f"a plot of {HOSTILE}", 100.0, height=20.0)
+    drawn.rect(0.0, 0.0, 10.25, 5.0, "win")
+    drawn.rect(0.0, 0.0, 0.0, 5.0, "none")
+    drawn.text(0.0, 10.0, HOSTILE, 'x" onload="alert(1)', "end")
+    drawn.behind(0.0, 0.0, 1.0, 1.0, "grid")
+    root = ET.fromstring(drawn.render())
+    assert root.attrib["aria-label"] == f"a plot of {HOSTILE}"
+    (text,) = root.iter("text")
+    assert (text.text, text.attrib["class"]) == (HOSTILE, 'x" onload="alert(1)')
+    assert not [each for each in root.iter() if each.tag == "script" or "onload" in each.attrib]
+    assert [each.tag for each in root] == ["line", "rect", "text"]  # and no bar without width
+
+
+def test_a_scale_places_values_and_keeps_them_on_the_axis() -> None:
+    up, down = Scale(0.0, 10.0, 100.0, 200.0), Scale(0.0, 10.0, 200.0, 100.0)
+    found = up(5.0), down(2.0), up(99.0), Scale(0.1, 10.0, 0.0, 100.0, log=True)(1.0)
+    assert found == pytest.approx((150.0, 180.0, 200.0, 50.0))
+
+
+LOGARITHMIC = [Scale(*ends, 0.0, 1.0, log=True) for ends in ((0.94, 1.4), (0.5, 4.0), (0.01, 60.0), (1.0, 1.06))]
+
+
+def test_ticks_are_few_round_and_on_the_axis_and_a_long_name_is_cut_in_its_middle() -> None:
+    plain = [Scale(0.0, last, 0.0, 1.0) for last in (0.0003, 0.9, 1.0, 7.0, 12.5, 4480.0, 1e7)]
+    for scale in (*plain, *LOGARITHMIC):
+        ticks = scale.ticks(6)
+        assert scale in LOGARITHMIC or len(ticks) >= 3
+        assert 1 <= len(ticks) <= (6 if scale in LOGARITHMIC else 7)
+        assert all(0.99 * scale.first <= tick <= scale.last * 1.01 for tick in ticks)
+    short = drawing.fitted("processes(workers=4) keep=memory", 100.0, 13.0)
+    assert len(short) <= 14
+    assert (short[:8], short[-4:]) == ("processe", "mory")
+
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "pictures" / "draw.py"))
+RECORDED = files.read(SCRIPT["RECORDED"]).profiles[0]
+PICTURES = SCRIPT["pictures"](RECORDED)
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_a_picture_is_as_the_script_draws_it_today(name: str) -> None:
+    assert (SCRIPT["FOLDER"] / name).read_text() == PICTURES[name], "run: python docs/pictures/draw.py"
+
+
+def test_there_are_no_others_and_each_that_a_page_shows_is_there() -> None:
+    assert {path.name for path in SCRIPT["FOLDER"].glob("*.svg")} == set(PICTURES)
+    pages = [page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
+    shown = {path.rpartition("/")[2] for page in pages for path in re.findall(r"pictures/\w+\.svg", page)}
+    assert set() < shown <= set(PICTURES)
+
+
+def test_the_readme_tells_the_recorded_run_as_a_tune_tells_it_today() -> None:
+    lines = [" ".join(line.split()) for line in printed(text.render(RECORDED.result), 102).splitlines()]
+    readme = [" ".join(line.split()) for line in (ROOT / "README.md").read_text().splitlines()]
+    assert [line for line in lines if line not in readme] == []
+    record = SCRIPT["RECORDED"].read_text()  # which tells nothing of where it lay
+    assert [words for words in ('origin": "/', "/home/", "sqlite") if words in record] == []
+
+
+CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=2))
+FAILED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.WARM_UP, message="no matter")
+
+
+def _started(number: int, origin: str) -> TrialStarted:
+    return TrialStarted(number=number, origin=AskedBy.parse(origin), config=CONFIG, seconds_left=None)
+
+
+def _finished(outcome: Any, best: float) -> TrialFinished:
+    by = AskedBy.parse("surrogate")
+    return TrialFinished(number=3, origin=by, config=CONFIG, outcome=outcome, value=None, best=best)
+
+
+def test_the_line_tells_what_is_done_and_the_best_so_far_in_the_picture_too() -> None:
+    shown: list[dict[str, str]] = []
+    live = notebook.live(shown.append, 120.0, clock=iter([0.0, 1.0, 2.0, 5.0, 6.0, 6.0, 7.0]).__next__)
+    alone = Estimate(value=4000.0, low=3900.0, high=4100.0)
+    live(Ceiling(model_images_per_second=alone, model_core_seconds_per_image=0.0))
+    live(_started(3, "surrogate"))
+    live(_finished(FAILED, 900.0))
+    for rate in (500.0, 900.0):
+        live(_finished(measurement(CONFIG, [rate] * 4, batch_size=8), rate))
+    live(_started(4, "proof:1"))
+    assert "<svg" not in shown[0]["text/html"]
+    lines = [each["text/plain"] for each in shown]
+    assert lines[1] == "trial 4: threads(workers=2) (2 s of 120 s)"  # as the command line counts
+    assert lines[-1] == "confirmation: threads(workers=2) (7 s of 120 s, best so far 900 images/s)"
+    drawn = shown[-1]["text/html"]
+    for words in ("<b>900 images/s</b> at best, 7 s of 120 s", "3 trials", "model alone 4,000"):
+        assert words in drawn
+    assert "<script" not in drawn
+
+
+@pytest.mark.parametrize("shell", [None, types.SimpleNamespace()], ids=["script", "terminal"])
+def test_only_a_notebook_has_a_line(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    assert notebook.progress() is None

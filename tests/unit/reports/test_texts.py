@@ -158,16 +158,14 @@ def test_verified(approved: Approved) -> None:
     approved(shown)
 
 
-def test_a_failure_is_one_line_and_not_a_long_one_but_of_a_path_nothing_is_left_out() -> None:
+def test_failures_paths_and_figures_are_said_in_a_line() -> None:
     failure = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.FIRST_BATCH, message="Too\n  much. " + 300 * "x")
     said = wording.failed(failure)
     assert said.startswith("out of memory in first batch: Too much. xxx")
     assert (len(said) < 200, said[-1]) == (True, "…")
     path = "/home/somebody/projects/segmentation-of-streets/train_with_a_long_name.py:workload"
     assert "".join(printed(terminal.labelled([("note", path)]), 40).split()) == f"note{path}"
-
-
-def test_figures_are_said_as_far_as_they_are_known() -> None:
+    # Figures are said as far as they are known.
     assert "to" not in wording.rates(Estimate.of_one(8.3)).split()  # the rate of one window
     assert wording.rates(Estimate(value=8.3, low=8.0, high=8.5)) == "8.3 (8 to 8.5)"
     used = Resources(cpu_percent=150.0, gpu_percent=40.0, gpu_idlest_percent=30.0, gpu_busiest_percent=50.0)
@@ -383,16 +381,10 @@ KEEPS = effect("keep", "none", 2.8, 2.5, "memory")
 LIFT, PROVED = contest(MINE, 13.5, 12.0), contest(OWN_74, 13.5, 12.0)
 
 
-def against(name: str, rate: float, **changes: Any) -> Result:
-    """Return a result whose winner, which keeps samples in memory, is twice as fast as its only baseline."""
-    config = {name: changes.pop(name) for name in ("loader", "device_prefetch", "keep") if name in changes}
-    usual = baseline(name, rate, **config)
-    return result(contest(usual, 2.0, 1.9), baselines=(usual,), **changes)
-
-
 def kept(usual: dict[str, Any], *effects: Effect) -> Result:
-    winner = profiles.config(keep="memory")
-    return against("tf.data AUTOTUNE", 500.0, **usual, config=winner, effects=effects, ceiling=None)
+    """Return a result whose winner, which keeps samples in memory, is twice as fast as its only baseline."""
+    rival, winner = baseline("tf.data AUTOTUNE", 500.0, **usual), profiles.config(keep="memory")
+    return result(contest(rival, 2.0, 1.9), baselines=(rival,), config=winner, effects=effects, ceiling=None)
 
 
 def beside_own(name: str, **changes: Any) -> Result:
