@@ -42,9 +42,8 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
 
     def load(named: ap.Workload | WorkloadName | str) -> ap.Workload:
-        if isinstance(named, ap.Workload):
-            return named
-        asked.append(named if isinstance(named, str) else named.text)
+        if not isinstance(named, ap.Workload):
+            asked.append(named if isinstance(named, str) else named.text)
         return WORKLOAD
 
     monkeypatch.setattr(workload_import, "load_workload", load)
@@ -57,17 +56,17 @@ def written(folder: Path, *known: Profile, **named: Any) -> Path:
     return files.write(profiles.artifact(*(known or (profile(),)), **named), folder / "autopipe.json")
 
 
-def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path: Path, imported: list[str]) -> None:
+def test_a_workload_is_imported_when_used(tmp_path: Path, imported: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").touch()
-    path = written(tmp_path, workload=FileReference(path="train.py", attribute="photos"))
-    tuned = factory.load(path, here=hardware())
-    assert tuned.config.loader == ap.Threads(workers=2, queue_size=8)
-    assert imported == []
+    written(tmp_path, workload=FileReference(path="train.py", attribute="photos"))
+    monkeypatch.chdir(tmp_path)
+    tuned = factory.load("autopipe.json", here=hardware())
+    monkeypatch.chdir("/")
+    assert (tuned.config.loader, imported) == (ap.Threads(workers=2, queue_size=8), [])
     with tuned.make_loader(shard=(1, 2)) as loader:
-        rows = [x.tolist() for x, _ in loader.epoch(0)]
+        assert len(list(loader.epoch(0))) == 2
     tuned.make_loader().close()
     assert imported == [f"{tmp_path / 'train.py'}:photos"]  # once for all
-    assert len(rows) == 2
 
 
 def test_what_was_measured_comes_with_it_and_is_shown_in_a_summary(tmp_path: Path, imported: list[str]) -> None:
@@ -92,69 +91,31 @@ def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path
     with pytest.raises(ArtifactError, match=r"does not say where its workload is.*workload=workload"):
         factory.load(path, here=hardware()).make_trainer()
     assert factory.load(path, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
+    with pytest.raises(ArtifactError, match="`path` must be the path of a file, but got 5") as raised:
+        tuned.save(5)  # type: ignore[arg-type]  # the point of the test
+    assert raised.value.hint == 'Such as save("autopipe.json").'
 
 
-def test_what_is_no_path_is_not_saved_to() -> None:
-    tuned = factory.of_profile(profile(), WORKLOAD)
-    for path in (5, None):
-        with pytest.raises(ArtifactError, match=f"`path` must be the path of a file, but got {path}") as raised:
-            tuned.save(path)  # type: ignore[arg-type]  # the point of the test
-        assert raised.value.hint == 'Such as save("autopipe.json").'
+def test_a_given_workload_is_used_instead_or_a_module_by_its_name(tmp_path: Path, imported: list[str]) -> None:
+    gone = written(tmp_path, workload=FileReference(path="/gone.py"))
+    for given in (WORKLOAD, "elsewhere.py:workload"):
+        assert factory.load(gone, here=hardware(), workload=given).workload is WORKLOAD
+    module = ModuleReference(module="project.train")
+    path = written(tmp_path, workload=module)
+    assert factory.load(path, here=hardware(), pinned=module.model_dump()).workload is WORKLOAD
+    assert imported == ["elsewhere.py:workload", "project.train:workload"]
 
 
-def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, imported: list[str]) -> None:
-    path = written(tmp_path, workload=None)
-    with pytest.warns(factory.ProfileWarning, match="usable cores: 2 there, 4 here") as warnings:
-        factory.load(path, here=hardware(cores=4))
-    assert str(path) in str(warnings[0].message)
-    with pytest.raises(ArtifactError, match="usable cores"):
-        factory.load(path, here=hardware(cores=4), strict=True)
-
-
-@pytest.mark.parametrize("workload", [WORKLOAD, "elsewhere.py:workload"])
-def test_a_given_workload_is_used_instead(tmp_path: Path, imported: list[str], workload: ap.Workload | str) -> None:
-    path = written(tmp_path, workload=FileReference(path="/gone.py"))
-    assert factory.load(path, here=hardware(), workload=workload).workload is WORKLOAD
-    assert imported == ([workload] if isinstance(workload, str) else [])
-
-
-def test_a_module_is_imported_by_its_name(tmp_path: Path, imported: list[str]) -> None:
-    path = written(tmp_path, workload=ModuleReference(module="project.train"))
-    pinned = {"kind": "module", "module": "project.train", "attribute": "workload"}
-    assert factory.load(path, here=hardware(), pinned=pinned).workload is WORKLOAD
-    assert imported == ["project.train:workload"]
-
-
-def test_a_relative_path_keeps_its_folder(tmp_path: Path, imported: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "train.py").touch()
-    written(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    tuned = factory.load("autopipe.json", here=hardware())
-    monkeypatch.chdir("/")
-    assert tuned.workload is WORKLOAD
-
-
-def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path, imported: list[str]) -> None:
-    named = FileReference(path=str(tmp_path / "train.py"))
-    tuned = factory.of_profile(profile(), WORKLOAD, named=named, study="the study")
-    assert tuned.workload is WORKLOAD
-    assert tuned.study == "the study"
-    again = factory.load(tuned.save(tmp_path / "autopipe.json"), here=hardware())
-    assert again.artifact.workload == FileReference(path="train.py")
-    assert again.config == tuned.config
+def test_a_fresh_profile_is_like_a_read_one_and_joins_those_of_others(tmp_path: Path, imported: list[str]) -> None:
+    other, new = profile(hardware=hardware(cores=64)), profile(config=config(loader=ap.Threads(workers=1)))
+    path, script = written(tmp_path, other, profile()), tmp_path / "new.py"
+    tuned = factory.of_profile(new, WORKLOAD, named=FileReference(path=str(script)), study="the study")
+    assert (tuned.workload, tuned.study) == (WORKLOAD, "the study")
+    again = factory.load(tuned.save(path), here=hardware())
+    assert (again.artifact.workload, again.artifact.profiles) == (FileReference(path="new.py"), (other, new))
+    assert again.config == tuned.config == pick.config_of(new)
     elsewhere = again.save(tmp_path / "tuned" / "here" / "autopipe.json")
-    assert files.read(elsewhere).workload == FileReference(path="../../train.py", origin=str(tmp_path / "train.py"))
-
-
-def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, imported: list[str]) -> None:
-    other = profile(hardware=hardware(cores=64))
-    path = written(tmp_path, other, profile())
-    new = profile(config=config(loader=ap.Threads(workers=1)))
-    factory.of_profile(new, WORKLOAD, named=FileReference(path=str(tmp_path / "new.py"))).save(path)
-    tuned = factory.load(path, here=hardware())
-    assert tuned.artifact.profiles == (other, new)
-    assert tuned.artifact.workload == FileReference(path="new.py")
-    assert tuned.config.loader == ap.Threads(workers=1)
+    assert files.read(elsewhere).workload == FileReference(path="../../new.py", origin=str(script))
 
 
 def test_a_trainer_predicts_by_what_was_tuned_for_that_and_trains_by_the_rest(tmp_path: Path) -> None:
@@ -169,8 +130,6 @@ def test_a_trainer_predicts_by_what_was_tuned_for_that_and_trains_by_the_rest(tm
         kinds = [type(each).__module__.rpartition(".")[2] for each in (trainer.loader, loader)]
     assert (kinds, list(trainer.serving)) == (["streaming", "tfdata"], [Mode.PREDICT])
 
-
-# ---------------------------------------------------------------- converted samples
 
 ARRAY = STORAGES["array"]
 
@@ -199,28 +158,20 @@ def converted(made: ap.Workload, folder: Path) -> None:
     convert(conversion_of(made, planner.make_plan(made), ARRAY), ARRAY, folder)
 
 
-def test_the_set_beside_the_artifact_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
-    made = workload()
-    converted(made, tmp_path / "converted" / "of-monday")
-    with tuned(tmp_path, made).make_loader() as loader:
-        assert sum(len(x) for x, _ in loader.epoch(0)) == 8
-
-
-def test_without_a_set_what_to_run_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="has no set of the 8 samples") as caught:
-        tuned(tmp_path, workload(own=tmp_path / "own")).make_loader()
-    assert caught.value.hint == f"Run `autopipe convert` for this workload, with --to array --out {tmp_path}/own/array"
-
-
-def test_where_the_set_beside_the_artifact_is_another_the_workloads_own_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["converted/of-monday", "own/array"])
+def test_the_set_beside_the_artifact_is_found_or_that_of_the_workload(tmp_path: Path, place: str) -> None:
     made = workload(own=tmp_path / "own")
-    converted(workload(times=2), tmp_path / "converted" / "array")
-    converted(made, tmp_path / "own" / "array")
+    converted(made, tmp_path / place)
+    if place.startswith("own"):
+        converted(workload(times=2), tmp_path / "converted" / "array")
     with tuned(tmp_path, made).make_loader() as loader:
         assert sorted(float(number) for x, _ in loader.epoch(0) for number in x.ravel()) == list(range(16))
 
 
-def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
+def test_without_a_set_what_to_run_is_said_and_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="has no set of the 8 samples") as caught:
+        tuned(tmp_path, workload(own=tmp_path / "own")).make_loader()
+    assert caught.value.hint == f"Run `autopipe convert` for this workload, with --to array --out {tmp_path}/own/array"
     converted(workload(times=2), tmp_path / "converted" / "array")
     with pytest.raises(StorageError, match="was made from other data"):
         tuned(tmp_path, workload()).make_loader()
@@ -228,14 +179,14 @@ def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
 
 def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_description(tmp_path: Path) -> None:
     array, made = PipelineConfig(loader=ap.Threads(workers=1), keep="array"), workload()
-    assert not converting.is_beside(tmp_path, described(made), array)
+
+    def is_beside(made: ap.Workload = made, keep: str = "array") -> bool:
+        return converting.is_beside(tmp_path, described(made), array.model_copy(update={"keep": keep}))
+
+    assert not is_beside()
     converted(made, tmp_path / "converted" / "array")
-    assert converting.is_beside(tmp_path, described(made), array)
-    assert converting.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "array:0"}))
-    assert not converting.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "none"}))
-    assert not converting.is_beside(tmp_path, described(workload(times=2)), array)
-    scaled = dataclasses.replace(made, ops=[custom.Map(doubled)])
-    assert not converting.is_beside(tmp_path, described(scaled), array)
-    shard, *_ = (tmp_path / "converted" / "array").glob("x-*.npy")
-    shard.write_bytes(b"")
-    assert not converting.is_beside(tmp_path, described(made), array)
+    assert [is_beside(keep=keep) for keep in ("array", "array:0", "none")] == [True, True, False]
+    assert not is_beside(workload(times=2))
+    assert not is_beside(dataclasses.replace(made, ops=[custom.Map(doubled)]))
+    next((tmp_path / "converted" / "array").glob("x-*.npy")).write_bytes(b"")
+    assert not is_beside()

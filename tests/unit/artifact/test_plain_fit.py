@@ -1,7 +1,4 @@
-"""`model.fit(tuned.make_dataset())` trains the trainer's batches. On TensorFlow here, and its heart on JAX by the last.
-
-Not tested: several devices and processes, for which there is the trainer.
-"""
+"""`model.fit(tuned.make_dataset())` trains the trainer's batches, on one device; on JAX by the last test."""
 
 from __future__ import annotations
 
@@ -41,16 +38,16 @@ def compiled() -> keras.Model:
     return classifier(metrics=["accuracy"])
 
 
-def loader(batch_size: int = 4, **settings: Any) -> ArrayLoader:
-    return ArrayLoader(FLOATS, Y, batch_size, **settings)
+def loader() -> ArrayLoader:
+    return ArrayLoader(FLOATS, Y, 4)
 
 
-def by_hand(epochs: int, batch_size: int = 4, class_weight: dict[int, float] | None = None) -> keras.Model:
+def by_hand(epochs: int) -> keras.Model:
     """Train on the loader's batches one by one, to compare with."""
-    model, source = classifier(), loader(batch_size)
+    model, source = classifier(), loader()
     for epoch in range(epochs):
         for x, y in source.batches(epoch):
-            model.train_on_batch(x, y, class_weight=class_weight)
+            model.train_on_batch(x, y)
     return model
 
 
@@ -60,9 +57,8 @@ WORKLOAD = ap.Workload(
 
 
 def tuned(**settings: Any) -> factory.Tuned:
-    return factory.of_profile(
-        profile(workload=fingerprint.workload_digest(WORKLOAD), config=config(**settings)), WORKLOAD
-    )
+    known = profile(workload=fingerprint.workload_digest(WORKLOAD), config=config(**settings))
+    return factory.of_profile(known, WORKLOAD)
 
 
 def test_it_trains_and_validates_what_the_trainer_does() -> None:
@@ -79,28 +75,11 @@ def test_it_trains_and_validates_what_the_trainer_does() -> None:
     assert model.predict(validation, verbose=0).shape == (10, 3)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="one import of TensorFlow is enough")
-def test_a_loader_of_tf_data_may_feed_it() -> None:
-    pipeline = tuned(loader=ap.TfData(num_parallel_calls=2, prefetch=2))
-    with pipeline.make_loader() as batches:
-        expected = [[np.array(x) for x, _ in batches.epoch(epoch)] for epoch in (0, 1)]
-    made = pipeline.make_dataset()
-    for epoch in expected:
-        for x, (found, _) in zip(epoch, made, strict=True):
-            np.testing.assert_array_equal(x, found)
-
-
 def test_a_dataset_goes_on_where_the_last_fit_stopped() -> None:
     model, batches = classifier(), feed.dataset(loader())
     model.fit(batches, epochs=1, verbose=0)
     model.fit(batches, epochs=3, initial_epoch=1, verbose=0)
     assert same_weights(model, by_hand(3))
-
-
-def test_a_fresh_one_begins_with_the_epoch_it_is_told() -> None:
-    source = loader()
-    classifier().fit(feed.dataset(source, 3), initial_epoch=3, epochs=5, verbose=0)
-    assert {epoch for epoch, *_ in source.asked} == {3, 4}
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [pytest.param(2, 2, marks=pytest.mark.slow), (1, 1)])
@@ -110,26 +89,13 @@ def test_epochs_of_fit_may_be_parts_of_an_epoch_of_the_data_even_of_one_batch(st
     assert same_weights(model, by_hand(epochs))
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras refuses it there")
-def test_several_steps_may_be_one_execution_and_class_weights_count_as_in_keras() -> None:
-    weights = {0: 5.0, 1: 0.5, 2: 1.0}
-    model = classifier(steps_per_execution=3)
-    model.fit(feed.dataset(loader()), epochs=2, class_weight=weights, verbose=0)
-    assert same_weights(model, by_hand(2, class_weight=weights))
-
-
-class _StopsAfter(keras.callbacks.Callback):
-    def __init__(self, batch: int) -> None:
-        super().__init__()
-        self._batch = batch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.model.stop_training = batch >= self._batch
-
-
 def test_an_epoch_that_was_left_is_begun_again() -> None:
+    class Stops(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model.stop_training = batch >= 1
+
     model, batches = classifier(), feed.dataset(loader())
-    model.fit(batches, epochs=5, callbacks=[_StopsAfter(1)], verbose=0)
+    model.fit(batches, epochs=5, callbacks=[Stops()], verbose=0)
     expected, source = classifier(), loader()
     for epoch, most in ((0, 2), (0, 6), (1, 6)):
         for x, y in list(source.batches(epoch))[:most]:
@@ -148,32 +114,15 @@ def test_asking_for_its_length_in_mid_epoch_disturbs_nothing() -> None:
     assert same_weights(model, by_hand(2))
 
 
-def test_samples_without_a_target_will_do() -> None:
-    found = classifier().predict(feed.dataset(ArrayLoader(FLOATS, None, 4, shuffle=False)), verbose=0)
-    np.testing.assert_allclose(found, classifier().predict(FLOATS, verbose=0), rtol=1e-5)
-
-
-def test_axes_are_as_keras_has_them_when_it_is_made() -> None:
-    keras.config.set_image_data_format("channels_first")
-    try:
-        x, _ = next(iter(tuned(channels="last").make_dataset()))
-    finally:
-        keras.config.set_image_data_format("channels_last")
-    assert tuple(x.shape) == (4, 3, 4, 4)
-
-
-def test_what_a_loader_raises_is_told() -> None:
-    source = loader()
-    source.fails_at, source.error = (0, 2), ConfigError("Sample 7 is a teapot.")
-    with pytest.raises(Exception, match="Sample 7 is a teapot"):
-        classifier().fit(feed.dataset(source), verbose=0)
-
-
-def test_the_loader_is_closed_when_nothing_needs_the_dataset_any_more() -> None:
+def test_what_a_loader_raises_is_told_and_it_is_closed_when_nothing_needs_the_dataset_any_more() -> None:
     source, model = loader(), classifier()
-    batches = feed.dataset(source)
-    model.fit(batches, epochs=1, verbose=0)
+    source.fails_at, source.error = (4, 2), ConfigError("Sample 7 is a teapot.")
+    batches = feed.dataset(source, 3)
+    model.fit(batches, initial_epoch=3, epochs=4, verbose=0)
+    assert {epoch for epoch, *_ in source.asked} == {3}
     assert not source.closed
+    with pytest.raises(Exception, match="Sample 7 is a teapot"):
+        model.fit(batches, initial_epoch=4, epochs=5, verbose=0)
     del batches
     gc.collect()
     assert source.closed

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,10 +18,10 @@ import autopipe as ap
 from autopipe.api import tuning
 from autopipe.api.tuning import FORMER, When
 from autopipe.artifact import artifact as files
-from autopipe.artifact import pick
+from autopipe.artifact import codegen, pick
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.artifact.factory import NamelessWarning, ProfileWarning
-from autopipe.artifact.schema import FileReference, Profile
+from autopipe.artifact.schema import FileReference
 from autopipe.errors import ArtifactError, ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Limits
@@ -37,7 +38,7 @@ from autopipe.search.space import Space
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
 from benchmarks.machines import Machine, Played
-from tests.fakes.facts import known
+from tests.fakes.facts import DESCRIBED, known
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
@@ -45,16 +46,6 @@ from tests.fakes.workload_script import TRAIN
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))
-
-
-@dataclasses.dataclass(kw_only=True)
-class Rivalled(Surface):
-    """A machine on which a former configuration is one of the baselines."""
-
-    former: PipelineConfig
-
-    def baselines(self) -> Sequence[measurer.Baseline]:
-        return [*super().baselines(), measurer.Baseline(name=FORMER, config=self.former, required=True, incumbent=True)]
 
 
 @pytest.fixture
@@ -65,46 +56,29 @@ def space() -> Space:
 def searched(
     space: Space, former: PipelineConfig, fails: Callable[[PipelineConfig], bool] = lambda _: False, **changes: object
 ) -> conclusion.Searched:
-    surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1, fails=fails)
+    """Search on a machine on which a former configuration is one of the baselines."""
+    rival = measurer.Baseline(name=FORMER, config=former, required=True, incumbent=True)
+    known: Any = {"cores": 4, "model_rate": 60_000.0, "noise": 0.01, "seed": 1, "fails": fails}
+    surface = Surface(compared=[*Surface().baselines(), rival], **known)
     settings = dataclasses.replace(Settings(clock=surface.clock, trials=12), **changes)  # type: ignore[arg-type]
     return study.run(space, surface, surface.facts(), settings)
 
 
-def test_a_configuration_that_is_proved_faster_takes_the_place_of_the_former_until_another_is(space: Space) -> None:
+def test_the_former_stays_until_another_is_proved_if_it_can_run(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     first = searched(space, SLOW)
     best = known(first.best_config)
     assert best.key() == known(first.confirmation).winner != SLOW.key()
-    found = searched(space, best)
-    assert found.best_config == best
-    assert found.result.images_per_second == known(found.confirmation).rates[best.key()]
-
-
-def test_the_former_stays_if_no_proof_was_run(space: Space) -> None:
+    again = searched(space, best)
+    assert again.best_config == best
+    assert again.result.images_per_second == known(again.confirmation).rates[best.key()]
     found = searched(space, SLOW, blocks=(0, 0))
-    assert found.best_config == SLOW
     (former,), winner = (each for each in found.result.baselines if each.incumbent), known(found.result.winner)
     assert (former.key, former.images_per_second) == (winner.key, winner.images_per_second)
-
-
-def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(confirmation, "run", cut)
-    found = searched(space, SLOW)
-    assert found.result.interrupted
-    assert found.best_config == SLOW
-
-
-def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
     assert known(searched(space, GOOD, fails=GOOD.__eq__).best_config) != GOOD
-
-
-def test_a_former_that_breaks_a_limit_of_today_is_given_up(space: Space) -> None:
     assert known(searched(space, GOOD, limits=Limits(workers=4), blocks=(0, 0)).best_config) != GOOD
-
-
-# ---------------------------------------------------------------- when
+    monkeypatch.setattr(confirmation, "run", Mock(side_effect=KeyboardInterrupt))
+    cut = searched(space, SLOW)
+    assert (cut.result.interrupted, cut.best_config, found.best_config) == (True, SLOW, SLOW)
 
 
 def checked(verdict: Verdict, *, measured: bool = False, comparable: bool = False) -> Result:
@@ -112,22 +86,8 @@ def checked(verdict: Verdict, *, measured: bool = False, comparable: bool = Fals
     return Result(verdict=verdict, age_days=1, profile=None, rows=rows, is_comparable=comparable)
 
 
-@pytest.mark.parametrize(
-    ("when", "asks"),
-    [
-        (When(stale=True), {Verdict.STALE, Verdict.DRIFTED}),
-        (When(drifted=True), {Verdict.DRIFTED}),
-        (When(stale=True, drifted=True), {Verdict.STALE, Verdict.DRIFTED}),
-        (When(), set(Verdict)),
-    ],
-)
-def test_what_was_found_is_a_reason_or_is_not(when: When, asks: set[Verdict]) -> None:
-    assert {verdict for verdict in Verdict if when.asks_for(checked(verdict))} == asks
-
-
-@pytest.mark.parametrize(
-    ("when", "verdict", "comparable", "measures"),
-    [
+def test_a_pipeline_is_measured_if_asked_for_or_if_it_may_be_as_fast_as_it_was() -> None:
+    cases: list[tuple[When, Verdict, bool, bool]] = [
         (When(), Verdict.FITS, True, True),
         (When(), Verdict.STALE, False, False),
         (When(dry_run=True), Verdict.FITS, True, False),
@@ -136,23 +96,19 @@ def test_what_was_found_is_a_reason_or_is_not(when: When, asks: set[Verdict]) ->
         (When(stale=True), Verdict.STALE, False, False),
         (When(stale=True, dry_run=True), Verdict.STALE, True, False),
         (When(drifted=True, dry_run=True), Verdict.STALE, False, True),
-    ],
-)
-def test_a_pipeline_is_measured_if_asked_for_or_if_it_may_be_as_fast_as_it_was(
-    when: When, verdict: Verdict, comparable: bool, measures: bool
-) -> None:
-    assert when.measures(checked(verdict, comparable=comparable)) is measures
+    ]
+    for when, verdict, comparable, measures in cases:
+        assert when.measures(checked(verdict, comparable=comparable)) is measures
 
 
-def test_only_a_pipeline_that_was_measured_to_be_as_fast_keeps_its_profile() -> None:
-    assert checked(Verdict.STALE, measured=True, comparable=True).holds
-    assert checked(Verdict.FITS, measured=True, comparable=True).holds
-    assert not checked(Verdict.STALE, comparable=True).holds
-    assert not checked(Verdict.DRIFTED, measured=True, comparable=True).holds
+def test_what_was_found_is_a_reason_or_is_not_and_what_was_measured_to_be_as_fast_keeps_its_profile() -> None:
+    fits, stale, drifted = (checked(each, measured=True, comparable=True) for each in Verdict)
+    asked = {When(stale=True): [stale, drifted], When(drifted=True): [drifted], When(): [fits, stale, drifted]}
+    for when, reasons in asked.items():
+        assert [each for each in (fits, stale, drifted) if when.asks_for(each)] == reasons
+    assert [each.holds for each in (fits, stale, drifted)] == [True, True, False]
     assert not checked(Verdict.STALE, measured=True).holds
-
-
-# ---------------------------------------------------------------- on a played machine
+    assert not checked(Verdict.STALE, comparable=True).holds
 
 
 class Player(Trials):
@@ -167,40 +123,34 @@ PLAYED = Machine(
 )
 
 
-def retuned_at(fleet: Fleet, path: Path, machine: Machine, patch: pytest.MonkeyPatch) -> tuple[tuning.Retuned, float]:
-    """Retune on a machine, and return what came of it, and the seconds on its clock from the start of the process."""
-    surface: Any = Played(machine)
-    fleet.trials = Player(surface, accelerators=1)
-    patch.setattr(tuning, "time", SimpleNamespace(monotonic=surface.clock))
-    return tuning.rerun(files.stored(path), Settings(), Watcher(), given=[]), surface.now
-
-
-def test_a_retune_of_a_machine_that_is_as_it_was_ends_soon_and_one_whose_order_changed_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retune_ends_soon_unless_the_order_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet, path = Fleet(monkeypatch), tmp_path / "autopipe.json"
     (tmp_path / "train.py").write_text(TRAIN)
-    surface: Any = Played(PLAYED)
-    fleet.at(imaginary(cores=16, gpus=1), surface)
-    fleet.trials = Player(surface, accelerators=1)
+
+    def play(machine: Machine) -> Any:
+        surface: Any = Played(machine)
+        fleet.at(imaginary(cores=16, gpus=1), surface)
+        fleet.trials = Player(surface, accelerators=1)
+        return surface
+
+    def retuned(surface: Any) -> tuning.Retuned:
+        monkeypatch.setattr(tuning, "time", SimpleNamespace(monotonic=surface.clock))
+        return tuning.rerun(files.stored(path), Settings(), Watcher(), given=[])
+
+    play(PLAYED)
     only: dict[str, Any] = {"loader": ["threads", "processes"]}
     ap.tune(f"{tmp_path / 'train.py'}:workload", budget=None, only=only).save(path)
     before = files.read(path).profiles[0]
     assert pick.config_of(before).loader.kind == "threads"
     assert before.result.raced
-    done, seconds = retuned_at(fleet, path, PLAYED, monkeypatch)
+    done = retuned(same := play(PLAYED))
     after = files.read(path).profiles[0]
     assert (done.kept, done.result, after.result) == (True, None, before.result)
     assert after.measured_at >= before.measured_at
-    assert seconds <= 30.0
-    held = dataclasses.replace(PLAYED, serial=1.0)  # the user's op holds Python's lock now
-    done, _ = retuned_at(fleet, path, held, monkeypatch)
-    assert done.profile is not None
+    assert same.now <= 30.0  # seconds, from the start of the process
+    done = retuned(play(dataclasses.replace(PLAYED, serial=1.0)))  # the user's op holds Python's lock now
     assert not done.kept
-    assert pick.config_of(done.profile).loader.kind == "processes"
-
-
-# ---------------------------------------------------------------- from Python
+    assert pick.config_of(known(done.profile)).loader.kind == "processes"
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -215,16 +165,17 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.") if interrupted else result.stop
     ended = tuning.Retuned(result=result.model_copy(update={"stop": cut}))
     monkeypatch.setattr(tuning, "rerun", lambda *_, **__: ended)
-    if interrupted:
-        with pytest.raises(SearchInterruptedError):
-            ap.retune(path)
-    else:
-        with pytest.warns(ProfileWarning, match="failed, so the present profile is used: No configuration could"):
-            assert ap.retune(path).profile == stored.profiles[0]
+    assert codegen.profile_of(result, DESCRIBED, fingerprint.detect(), Settings()) is None
+    said = "failed, so the present profile is used: No configuration could"
+    with pytest.raises(SearchInterruptedError) if interrupted else pytest.warns(ProfileWarning, match=said):
+        assert ap.retune(path).profile == stored.profiles[0]
+
+
+Notebook: TypeAlias = tuple[Path, ap.Workload, Fleet]
 
 
 @pytest.fixture
-def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ap.Workload, Fleet]:
+def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     """An artifact of a workload that no file holds, the workload, and the machine of the tune."""
     fleet, path = Fleet(monkeypatch), tmp_path / "autopipe.json"
     fleet.at(imaginary(cores=2), Surface())
@@ -235,18 +186,8 @@ def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ap
     return path, workload, fleet
 
 
-def test_a_workload_of_a_notebook_is_retuned_on_new_hardware(notebooks: tuple[Path, ap.Workload, Fleet]) -> None:
-    path, workload, fleet = notebooks
-    fleet.at(imaginary(cores=4), Surface())
-    tuned = ap.load(path, workload=workload, on_new_hardware="retune", retune_seconds=60)  # a warning would be an error
-    assert tuned.profile.hardware.cores == 4
-    assert {each.hardware.cores for each in files.read(path).profiles} == {2, 4}
-
-
 @pytest.mark.parametrize("cores", [2, 4])
-def test_a_folder_that_cannot_be_written_to_stops_a_retune_only_where_it_would_search(
-    notebooks: tuple[Path, ap.Workload, Fleet], monkeypatch: pytest.MonkeyPatch, cores: int
-) -> None:
+def test_a_read_only_folder_stops_a_search(notebooks: Notebook, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     path, workload, fleet = notebooks
     fleet.at(imaginary(cores=cores), Surface())
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
@@ -263,12 +204,16 @@ def test_a_folder_that_cannot_be_written_to_stops_a_retune_only_where_it_would_s
         retuned()
 
 
-def test_a_workload_of_a_notebook_is_retuned(notebooks: tuple[Path, ap.Workload, Fleet]) -> None:
-    path, workload, _ = notebooks
+def test_a_workload_of_a_notebook_is_retuned_here_and_on_new_hardware(notebooks: Notebook) -> None:
+    path, workload, fleet = notebooks
     before = files.read(path).profiles[0]
     assert ap.retune(path.parent, workload=workload, trials=4).profile.measured_at >= before.measured_at
     with pytest.raises(ConfigError, match=r"`workload` must be an ap\.Workload"):
         ap.retune(path, workload=3)  # type: ignore[arg-type]  # as a user may
+    fleet.at(imaginary(cores=4), Surface())
+    tuned = ap.load(path, workload=workload, on_new_hardware="retune", retune_seconds=60)  # a warning would be an error
+    assert tuned.profile.hardware.cores == 4
+    assert {each.hardware.cores for each in files.read(path).profiles} == {2, 4}
 
 
 def test_tunes_for_prediction_leave_the_profile_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,21 +221,13 @@ def test_tunes_for_prediction_leave_the_profile_of_a_training(tmp_path: Path, mo
     (tmp_path / "train.py").write_text(TRAIN)
     fleet.at(imaginary(), Surface())
     workload = f"{tmp_path / 'train.py'}:workload"
-
-    def profiles() -> dict[Mode, Profile]:
-        return {each.request.mode: each for each in files.read(path).profiles}
-
-    ap.tune(workload, space="quick", trials=4, budget=None).save(path)
-    before = profiles()
-    stored = files.stored(path, workload=workload)
-    tuning.rerun(stored, Settings(trials=4, mode=Mode.PREDICT), Watcher(), given=["trials", "mode"])
-    first = profiles()
-    assert first == {**before, Mode.PREDICT: first[Mode.PREDICT]}
-    assert FORMER not in {each.name for each in first[Mode.PREDICT].result.baselines}
-    stored = files.stored(path, workload=workload)
-    again = Settings(trials=4, mode=Mode.PREDICT, seed=1)  # asks for something else, so that it searches
-    tuning.rerun(stored, again, Watcher(), given=["trials", "mode", "seed"])
-    second = profiles()
-    assert second == {**before, Mode.PREDICT: second[Mode.PREDICT]}
-    assert FORMER in {each.name for each in second[Mode.PREDICT].result.baselines}
-    assert ap.load(path).profile == before[Mode.TRAIN]
+    before = ap.tune(workload, space="quick", trials=4, budget=None).profile
+    files.write(artifact(before), path)
+    for seed in (0, 1):  # the second asks for something else, so that it searches
+        settings = Settings(trials=4, mode=Mode.PREDICT, seed=seed)
+        stored = files.stored(path, workload=workload)
+        tuning.rerun(stored, settings, Watcher(), given=["trials", "mode", "seed"])
+        found = {each.request.mode: each for each in files.read(path).profiles}
+        assert found == {Mode.TRAIN: before, Mode.PREDICT: found[Mode.PREDICT]}
+        assert (FORMER in {each.name for each in found[Mode.PREDICT].result.baselines}) == (seed == 1)
+    assert ap.load(path).profile == before
