@@ -9,27 +9,26 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import sqlalchemy
 
 from autopipe.measure.facts import Facts
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import record, study
 from autopipe.search import space as spaces
 from autopipe.search.conclusion import Searched
-from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
-from autopipe.search.record import open_record
 from autopipe.search.result import Event
 from autopipe.search.settings import Settings
 from autopipe.search.space import Space
+from tests.fakes.facts import known
 from tests.fakes.surface import Surface
 
-T = TypeVar("T")
+some = known
 PARAMETERS: Mapping[str, Any] = {
     "loader": ["threads", "processes", "tfdata", "keras"],
     "threads.workers": {"range": [1, "cores*2"], "log": True, "when": {"loader": "threads"}},
@@ -78,12 +77,6 @@ def url(tmp_path: Path, empty_study: Path) -> Iterator[str]:
     sqlalchemy.event.remove(sqlalchemy.Engine, "connect", hasten)
 
 
-def some(value: T | None) -> T:
-    """Return a value that is there."""
-    assert value is not None
-    return value
-
-
 def loader_bound(**known: Any) -> Surface:
     """Return a surface whose model is so fast that the loader is what counts."""
     return Surface(model_rate=60_000.0, **known)
@@ -111,37 +104,27 @@ class Theirs(Surface):
         return self.share * self.model_rate if config.loader.is_foreign else super().true_rate(config)
 
 
-def settings(surface: Surface, **chosen: Any) -> Settings:
-    """Return settings; `beyond` names the space otherwise: in the default one, nothing is left to try after a race."""
-    space = "mine.yaml" if chosen.pop("beyond", False) else "default"
-    return dataclasses.replace(Settings(clock=surface.clock, space=space), **chosen)
-
-
 def run(
-    space: Space,
-    surface: Surface,
-    url: str | None = None,
-    *,
-    told: list[Event] | None = None,
-    facts: Facts | None = None,
-    accelerator: bool = True,
-    **chosen: Any,
-) -> Searched:
+    space: Space, surface: Surface, url: str | None = None, *, told: list[Event] | None = None,
+    facts: Facts | None = None, accelerator: bool = True, beyond: bool = False, **chosen: Any,
+) -> Searched:  # fmt: skip
     """Search a space over a surface; `told` gets the events, and `chosen` are settings.
 
-    Without an accelerator, trainings race, and not loaders without the model.
+    Without an accelerator, trainings race, and not loaders without the model. `beyond` names the space otherwise: in
+    the default one, nothing is left to try after a race.
     """
     hears = (lambda event: None) if told is None else told.append
-    known = dataclasses.replace(facts or surface.facts(), accelerator=accelerator)
-    return study.run(space, surface, known, settings(surface, storage=url, **chosen), hears)
+    here = dataclasses.replace(facts or surface.facts(), accelerator=accelerator)
+    asked = Settings(clock=surface.clock, space="mine.yaml" if beyond else "default", storage=url)
+    return study.run(space, surface, here, dataclasses.replace(asked, **chosen), hears)
 
 
-def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> study.Search:
-    """Begin a search over a surface, with its ceilings measured if it shall have predictions."""
-    asked = settings(surface, **chosen)
-    facts = dataclasses.replace(surface.facts(), limits=asked.limits)
-    opened = open_record(None, "study", digests={}, fresh=False)
-    session = study.Search(trim(space, facts), surface, facts, asked, opened, lambda event: None)
-    if ceilings:
-        session.know_ceilings([surface.ceiling(ModelSetup())])
-    return session
+@dataclass(kw_only=True)
+class Changing(Surface):
+    """A machine that is slower from the confirmation run on: others have taken some of it."""
+
+    later: Mapping[str, Any]
+
+    def before(self, config: PipelineConfig, proof: bool) -> None:
+        if proof:
+            vars(self).update(self.later)

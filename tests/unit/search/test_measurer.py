@@ -1,22 +1,24 @@
+"""What a search asks of its trials' processes, what it compares with, and what is said of a first failure."""
+
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from autopipe.errors import NothingMeasuredError, WorkloadError
-from autopipe.measure.facts import CODE, Ceiling, Impossible, Limits, WrappedDataset
+from autopipe.errors import AutopipeError, NothingMeasuredError, WorkloadError
+from autopipe.measure.facts import CODE, Impossible, Limits, WrappedDataset
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search.measurer import TrialMeasurer, succeeded
 from autopipe.search.settings import Settings
 from autopipe.search.space import to_config
-from autopipe.values import Estimate
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.measurements import measurement
 
@@ -28,12 +30,11 @@ def failure(kind: FailureKind) -> TrialFailure:
 
 
 class Runner:
-    """Notes what it is asked, and lets every trial fail unless it has a rate; the model alone strays so far."""
+    """Notes what it is asked, and lets every trial fail unless it has a rate."""
 
     pid = None
     until = 0.0
     closed = begun = False
-    strays = 0.0
     rate: float | None = None
 
     def __init__(self, code: str | None = "", start: TrialFailure | None = None) -> None:
@@ -52,22 +53,14 @@ class Runner:
             return failure(FailureKind.CRASHED)
         return measurement(config, [self.rate], batch_size=32)
 
-    def ceiling(self, setup: ModelSetup, options: dict[str, Any]) -> Ceiling:
-        self.asked.append(options)
-        rate = Estimate(value=100.0, low=100.0 * (1 - self.strays), high=100.0)
-        return Ceiling(**setup._asdict(), model_images_per_second=rate, model_core_seconds_per_image=0.0)
-
     def close(self) -> None:
         self.closed = True
 
 
 def measurer(
-    runner: Runner | None = None,
-    *foreign: Runner,
-    against: Mapping[str, str] = {},
-    described: Mapping[str, Any] = {},
-    **chosen: Any,
-) -> TrialMeasurer:
+    runner: Runner | None = None, *foreign: Runner,
+    against: Mapping[str, str] = {}, described: Mapping[str, Any] = {}, **chosen: Any,
+) -> TrialMeasurer:  # fmt: skip
     """Return the measurer of a workload that cannot have these forms of plain code, for the reasons given."""
     impossible = tuple(Impossible(parameter=CODE, value=form, reason=reason) for form, reason in against.items())
     known = DESCRIBED.model_copy(update={"impossible": impossible, **described})
@@ -93,25 +86,22 @@ def test_what_runs_is_told_when_it_has_to_end_and_is_cut_soon_after() -> None:
     assert 0.0 < bound["until"] - bound["ends_at"] <= 5.0
 
 
-@pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED])
-def test_what_is_the_workloads_fault_is_said_as_it_is(kind: FailureKind) -> None:
-    with pytest.raises(WorkloadError) as caught:
-        succeeded(failure(kind))
-    assert (caught.value.message, caught.value.hint) == ("Broken.", "Mend it.")
+WORKLOADS = FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED
+TRIALS = FailureKind.CRASHED, FailureKind.HUNG, FailureKind.OUT_OF_MEMORY
+MET = "Broken. (in phase: first batch)\n\nThe end of the log:\nlast words"
 
 
-@pytest.mark.parametrize("kind", [FailureKind.CRASHED, FailureKind.HUNG, FailureKind.OUT_OF_MEMORY])
-def test_what_the_trial_met_is_said_with_the_phase_and_its_last_words(kind: FailureKind) -> None:
-    with pytest.raises(NothingMeasuredError) as caught:
-        succeeded(failure(kind))
-    assert caught.value.message == "Broken. (in phase: first batch)\n\nThe end of the log:\nlast words"
-
-
-def test_a_budget_that_ends_before_the_model_was_measured_is_said_to_be_too_short() -> None:
-    with pytest.raises(NothingMeasuredError) as caught:
-        succeeded(failure(FailureKind.INTERRUPTED))
-    assert "The budget was used up" in caught.value.message
-    assert "--budget" in str(caught.value.hint)
+def test_what_a_first_trial_met_is_said_and_whose_fault_it_is() -> None:
+    cases: list[tuple[FailureKind, type[AutopipeError], str, str]] = [
+        *((each, WorkloadError, r"Broken\.", "Mend it.") for each in WORKLOADS),
+        *((each, NothingMeasuredError, re.escape(MET), "Mend it.") for each in TRIALS),
+        (FailureKind.INTERRUPTED, NothingMeasuredError, "The budget was used up.*", "--budget"),
+    ]
+    for kind, error, said, hint in cases:
+        with pytest.raises(error) as caught:
+            succeeded(failure(kind))
+        assert re.fullmatch(said, caught.value.message)
+        assert hint in str(caught.value.hint)
 
 
 def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written() -> None:
@@ -139,40 +129,28 @@ def test_a_wrapped_dataset_is_compared_with_itself_and_if_it_keeps_freed_memory_
     assert (len(ours.asked), len(keeping.asked)) == (2, 1)
     made.close()
     assert keeping.closed
-    alone = Runner()
-    measurer(alone).measure(THREADS)  # all loaders of autopipe's keep it
-    assert len(alone.asked) == 1
-
-
-def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -> None:
-    keras = Runner("keras")
-    made = measurer(None, keras, against=without("directory", "keras-workers"))
-    *_, baseline = made.baselines()
-    made.measure(baseline.config)
-    assert [each["code"] for each in keras.asked] == ["keras"]
-    made.close()
-    assert keras.closed
 
 
 @pytest.mark.parametrize(("accelerators", "kept"), [(1, {"tf.data", "keras", "bench.py:mine"}), (0, None)])
-def test_on_an_accelerator_processes_of_baselines_beside_a_proof_end(accelerators: int, kept: set[str] | None) -> None:
+def test_processes_of_baselines_end_beside_a_proof_or_with_a_search(accelerators: int, kept: set[str] | None) -> None:
     rates = {"bench.py:mine": 10.0, "fit": 50.0, "tf.data": 400.0, "keras": 100.0, "directory": 60.0}
-    runners = [Runner(code) for code in rates]
-    for runner in runners:
-        runner.rate = rates[str(runner.code)]
-    mine = "bench.py:mine"
+    runners = {code: Runner(code) for code in rates}
+    for code, runner in runners.items():
+        runner.rate = rates[code]
+    described = {"accelerators": accelerators}
     against = without("tf.data-cache", "keras-workers")
-    made = measurer(None, *runners, against=against, described={"accelerators": accelerators}, baseline=mine)
+    made = measurer(None, *runners.values(), against=against, described=described, baseline="bench.py:mine")
     for baseline in made.baselines():
         made.measure(baseline.config)
+    assert [[each["code"] for each in runner.asked] for runner in runners.values()] == [[code] for code in runners]
     made.measure(THREADS)
-    assert {runner.code for runner in runners if not runner.closed} == (kept or rates.keys())
+    assert {code for code, runner in runners.items() if not runner.closed} == (kept or rates.keys())
+    made.close()
+    assert all(runner.closed for runner in runners.values())
 
 
 @pytest.mark.parametrize(("useful", "workers"), [(1, None), (40, 40), (200, 64)])
-def test_a_py_dataset_has_as_many_workers_as_are_of_use_and_its_name_says_how_many(
-    monkeypatch: pytest.MonkeyPatch, useful: int, workers: int | None
-) -> None:
+def test_a_py_dataset_has_useful_workers(monkeypatch: pytest.MonkeyPatch, useful: int, workers: int | None) -> None:
     monkeypatch.setattr(module, "WORKERS", 2)
     runners = [Runner(code) for code in ("keras-workers", "tf.data", "keras", f"keras-workers={workers}")]
     made = measurer(None, *runners, against=without("fit", "tf.data-cache", "directory"))
@@ -180,23 +158,8 @@ def test_a_py_dataset_has_as_many_workers_as_are_of_use_and_its_name_says_how_ma
     assert all(runner.begun for runner in runners[:3])  # side by side
     (fitted,) = [each.with_workers(useful) for each in made.baselines() if each.with_workers is not None]
     code = "keras-workers" if workers is None else f"keras-workers={workers}"
-    assert (fitted.name, fitted.config.loader.model_dump()["code"]) == (
-        f"Keras PyDataset, {workers or 2} workers",
-        code,
-    )
-    assert runners[0].closed == (workers is not None)
-
-
-@pytest.mark.parametrize(("strays", "asked"), [(0.001, 0.02), (0.035, 0.035), (0.3, 0.05)])
-def test_a_trial_is_asked_for_no_more_than_the_model_alone_shows_on_this_machine(strays: float, asked: float) -> None:
-    runner = Runner()
-    runner.strays = strays
-    made = measurer(runner)
-    made.measure(THREADS)
-    made.ceiling(ModelSetup())
-    made.measure(THREADS)
-    before, _, after = (options.get("half_width") for options in runner.asked)
-    assert (before, after) == (None, pytest.approx(asked))
+    found = fitted.name, fitted.config.loader.model_dump()["code"], runners[0].closed
+    assert found == (f"Keras PyDataset, {workers or 2} workers", code, workers is not None)
 
 
 def test_the_users_own_baseline_comes_first_is_required_and_is_looked_at_before_anything_runs() -> None:
