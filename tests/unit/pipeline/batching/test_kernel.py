@@ -61,12 +61,11 @@ def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: An
         filled(mixed(usual, odd))
 
 
-def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too() -> None:
-    for cached in (0.0, 1.0):
-        with pytest.raises(
-            WorkloadError, match=r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
-        ):
-            filled(mixed((IMAGE, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too(cached: float) -> None:
+    said = r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
+    with pytest.raises(WorkloadError, match=said):
+        filled(mixed((IMAGE, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
 
 
 def test_numbers_that_fit_are_taken() -> None:
@@ -112,19 +111,12 @@ def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float, l
         assert later or (x[number] == 255 - smaller(number)).all()
 
 
-def test_an_op_that_takes_single_samples_alone_is_run_sample_by_sample() -> None:
-    assert not Kernel(recipe(ap.Arrays(PIXELS), [ap.Map(lambda image: image), ap.RandomFlip()])).makes_several
-
-
 def test_bad_samples_are_counted_once_in_each_epoch_and_listed_once(tmp_path: Path) -> None:
     ledger = BadSampleLedger(str(tmp_path / "log"), 1000)
-    for epoch in (0, 1, 1):
-        ledger.record(epoch, [BadSample(3, 4, "broken")])
-        ledger.record(epoch, [])
+    for epoch, bad in ((0, [BadSample(3, 4, "broken")]), (1, [BadSample(3, 4, "broken")] * 2), (2, [])):
+        ledger.record(epoch, bad)
     assert ledger.counts == {0: 1, 1: 1}
-    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == [
-        {"index": 3, "replaced_by": 4, "message": "broken"}
-    ]
+    assert json.loads((tmp_path / "log").read_text()) == {"index": 3, "replaced_by": 4, "message": "broken"}
 
 
 def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Path) -> None:

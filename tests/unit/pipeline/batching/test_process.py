@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,6 @@ from autopipe.pipeline.batching.pickling import pickled, unpickled
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess, _ending
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.sources import Made
@@ -43,31 +41,20 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.mark.parametrize("size", [1, 1 << 16, (1 << 16) + 1, 3_000_000])
-def test_messages_of_any_length_arrive_whole_in_order(ends: tuple[socket.socket, socket.socket], size: int) -> None:
+def test_messages_of_any_length_arrive_whole_in_order_with_a_file(
+    ends: tuple[socket.socket, socket.socket], size: int
+) -> None:
     one, other = ends
-    message = os.urandom(size)
-
-    def tell() -> None:
-        process.send(one, message)
-        process.send(one, b"next")
-
-    teller = threading.Thread(target=tell)
-    teller.start()
-    assert process.receive(other)[0] == message
-    assert process.receive(other)[0] == b"next"
-    teller.join()
-
-
-def test_a_file_goes_with_a_long_message(ends: tuple[socket.socket, socket.socket]) -> None:
-    one, other = ends
-    given, kept = os.pipe()
-    teller = threading.Thread(target=process.send, args=(one, bytes(1_000_000), [kept]))
-    teller.start()
-    message, (descriptor,) = process.receive(other)
-    teller.join()
+    message, (reads, writes) = os.urandom(size), os.pipe()
+    with ThreadPoolExecutor(1) as teller:
+        for content, files in ((message, [writes]), (b"next", [])):
+            teller.submit(process.send, one, content, files)
+        received, (descriptor,) = process.receive(other)
+        assert received == message
+        assert process.receive(other) == (b"next", [])
     os.write(descriptor, b"through")
-    assert (len(message), os.read(given, 7)) == (1_000_000, b"through")
-    for each in (given, kept, descriptor):
+    assert os.read(reads, 7) == b"through"
+    for each in (reads, writes, descriptor):
         os.close(each)
 
 
@@ -78,13 +65,6 @@ def test_an_end_that_closes_in_a_message_or_before_it_is_told(ends: tuple[socket
     for _ in range(2):
         with pytest.raises(EOFError):
             process.receive(other)
-
-
-def test_waiting_for_a_message_ends_in_the_channels_time(ends: tuple[socket.socket, socket.socket]) -> None:
-    _, other = ends
-    other.settimeout(0.01)
-    with pytest.raises(TimeoutError):
-        process.receive(other)
 
 
 SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("float32")), Field(FieldKind.LABEL, (), np.dtype("int64")))
@@ -147,6 +127,15 @@ class Doubled(Op):
 """
 
 
+def packed_in(folder: Path, patch: pytest.MonkeyPatch, ops_of: Callable[[Any], Any], source: Any, name: str) -> Any:
+    """Return a conversion by an op of a new module in a folder, as it is sent to workers."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(MODULE)
+    patch.syspath_prepend(folder)
+    workload = ap.Workload(data=Made(4, source), ops=[ops_of(importlib.import_module(name))], batch_size=2)
+    return pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
+
+
 def alone(index: int) -> Any:
     return np.full((2, 2, 3), index, np.uint8)
 
@@ -155,21 +144,16 @@ def pair(index: int) -> Any:
     return {"left": alone(index), "right": alone(index)}, index
 
 
-@pytest.mark.parametrize("made", ["function", "class"])
+@pytest.mark.parametrize("made", [lambda module: ap.Map(module.doubled), lambda module: module.Doubled()])
 @pytest.mark.parametrize(("source", "part"), [(alone, None), (pair, None), (pair, "left")])
 def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, source: Callable[[int], Any], part: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Any, source: Callable[[int], Any], part: str | None
 ) -> None:
-    file = tmp_path / "only_of_the_training.py"
-    file.write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module(file.stem)
-    op: Op = ap.Map(module.doubled) if made == "function" else module.Doubled()
-    workload = ap.Workload(data=Made(4, source), ops=[op if part is None else ap.On(part, op)], batch_size=2)
-    packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
-
-    file.unlink()
-    monkeypatch.delitem(sys.modules, file.stem)
+    name = "only_of_the_training"
+    op_of = made if part is None else lambda module: ap.On(part, made(module))
+    packed = packed_in(tmp_path, monkeypatch, op_of, source, name)
+    (tmp_path / f"{name}.py").unlink()
+    monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()
     image, *_ = unpickled(packed).sample(3)
     assert np.all(image == 6)
@@ -177,12 +161,7 @@ def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
 
 @pytest.mark.parametrize("packages", ["site-packages", "dist-packages"])  # the latter of Debian and Colab
 def test_ops_of_an_installed_module_go_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str) -> None:
-    (tmp_path / packages).mkdir()
-    (tmp_path / packages / "installed_ops.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path / packages)
-    op: Op = importlib.import_module("installed_ops").Doubled()
-    workload = ap.Workload(data=Made(4, alone), ops=[op], batch_size=2)
-    packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
+    packed = packed_in(tmp_path / packages, monkeypatch, lambda module: module.Doubled(), alone, "installed_ops")
     monkeypatch.setitem(sys.modules, "installed_ops", None)
     with pytest.raises(ModuleNotFoundError, match="installed_ops"):
         unpickled(packed)

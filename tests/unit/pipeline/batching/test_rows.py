@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from autopipe.workload.op import Op
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind, Rows
+from tests.fakes.facts import known
 from tests.fakes.reference import by_python
 from tests.unit.native.test_program import jpeg, pixels, png
 
@@ -60,11 +62,9 @@ def batches(made: Recipe, epochs: int = 2) -> list[Any]:
     """Return the batches of some epochs, and how many samples the cache holds in the end."""
     kept = MemoryCache.of(made)
     filler, found = Kernel(made, kept), []
-    for epoch in range(epochs):
-        for start in range(0, COUNT, 4):
-            batch = made.spec.empty(4)
-            filler.fill(epoch, np.arange(start, start + 4), batch)
-            found.append([np.array(part) for part in batch])
+    for epoch, start in itertools.product(range(epochs), range(0, COUNT, 4)):
+        filler.fill(epoch, np.arange(start, start + 4), batch := made.spec.empty(4))
+        found.append([np.array(part) for part in batch])
     return [found, 0 if kept is None else kept.filled]
 
 
@@ -110,15 +110,13 @@ def test_rows_of_a_cache_of_a_part_are_found_wherever_they_lie(tmp_path: Path) -
 
 def test_a_batch_of_which_a_part_of_a_cache_holds_all_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = recipe(Photographs(), [*KEPT, ap.RandomFlip()], 0.5)
-    kept = MemoryCache.of(made)
-    assert kept is not None
-    filler, held = Kernel(made, kept), np.array([index for index in range(COUNT) if kept.keeps(index)])
+    kept = known(MemoryCache.of(made))
+    held = np.array([index for index in range(COUNT) if kept.keeps(index)])
     batch, expected = made.spec.empty(len(held)), made.spec.empty(len(held))
-    filler.fill(0, held, batch)
+    Kernel(made, kept).fill(0, held, batch)
     Kernel(dataclasses.replace(made, cached=0.0)).fill(1, held, expected)
     monkeypatch.setattr(kernel, "run", None)  # the kernel makes no sample by its ops
-    filler = Kernel(made, kept)
-    filler.fill(1, held, batch)
+    Kernel(made, kept).fill(1, held, batch)
     np.testing.assert_array_equal(batch[0], expected[0])
 
 
@@ -164,45 +162,41 @@ def test_a_damaged_sample_is_named_or_replaced_while_a_cache_is_filled() -> None
         batches(recipe(source, KEPT, 1.0))
 
 
+def array_of(data: Any, ops: Sequence[Op], folder: Path, **settings: Any) -> Any:
+    workload = ap.Workload(data=data, ops=ops, batch_size=4, **settings)
+    return convert(conversion_of(workload, make_plan(workload), STORAGES["array"]), STORAGES["array"], folder)
+
+
 @pytest.mark.parametrize(
     ("damaged", "rest"), [(5, ()), (5, (ap.OneHot(COUNT),)), (None, (ap.Map(np.flipud), ap.Rescale(1 / 255)))]
 )
 def test_the_library_makes_the_samples_of_a_conversion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int | None, rest: tuple[Op, ...]
 ) -> None:
-    workload = ap.Workload(data=Photographs(damaged), ops=[*KEPT, *rest], batch_size=4, on_bad_sample="skip")
-    conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
-    with by_python():
-        expected = convert(conversion, STORAGES["array"], tmp_path / "one by one")
-    alone = noted_samples(monkeypatch)
-    found = convert(conversion, STORAGES["array"], tmp_path / "at once")
-    assert {*alone} == {damaged} - {None}
-    assert found.record == expected.record  # which has the checksums of all files, and the bad samples
-
-
-def noted_samples(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the indices of the samples that a conversion will have made one by one."""
-    alone: list[int] = []
-    sample = Conversion.sample
+    alone, sample = list[int](), Conversion.sample
 
     def noted(made: Conversion, index: int) -> Any:
         alone.append(index)
         return sample(made, index)
 
+    source = Photographs(damaged)
+    with by_python():
+        expected = array_of(source, [*KEPT, *rest], tmp_path / "one by one", on_bad_sample="skip")
     monkeypatch.setattr(Conversion, "sample", noted)
-    return alone
+    found = array_of(source, [*KEPT, *rest], tmp_path / "at once", on_bad_sample="skip")
+    assert {*alone} == {damaged} - {None}
+    assert found.record == expected.record  # which has the checksums of all files, and the bad samples
 
 
 def test_a_sample_of_another_dtype_ends_a_conversion(tmp_path: Path) -> None:
     class Mixed(Photographs):
+        y_kind = FieldKind.ARRAY
+
         def read(self, index: int) -> Any:
             return self.images[index], np.array([index], np.float64 if index == 1 else np.float32)
 
-    Mixed.y_kind = FieldKind.ARRAY
-    workload = ap.Workload(data=Mixed(), ops=KEPT, batch_size=4)
-    conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
     with pytest.raises(WorkloadError, match=r"Samples must be of one dtype to be kept, but sample 1 is float64"):
-        convert(conversion, STORAGES["array"], tmp_path)
+        array_of(Mixed(), KEPT, tmp_path)
 
 
 # -------------------- ops that are done sample by sample, between those of the library
@@ -217,10 +211,7 @@ CHAINS: dict[str, list[Op]] = {
     "first": [ap.Map(np.flipud), ap.RandomFlip(), ap.Map(noise, random=True), ap.Rescale(1 / 255)],
     "of any size": [ap.Decode(), ap.Map(np.flipud), ap.Resize(9, 8), ap.RandomFlip()],
     "last": [*KEPT, ap.RandomFlip(), ap.Map(noise, random=True)],
-    "several": [
-        *(*KEPT, ap.RandomFlip(), ap.Map(noise, random=True), ap.RandomBrightness(), ap.Map(np.fliplr)),
-        ap.Normalize(9, 3),
-    ],
+    "several": [*KEPT, ap.Map(noise, random=True), ap.RandomBrightness(), ap.Map(np.fliplr), ap.Normalize(9, 3)],
     "of labels": [*KEPT, ap.RandomFlip(), ap.Map(lambda y: y + 1, on="mask"), ap.RandomContrast(), ap.OneHot(13)],
     "of both": [*KEPT, ap.Map(lambda x, y: (x[1:], x[0, 0]), on="both"), ap.RandomFlip()],
     "of floats": [*KEPT, ap.Rescale(1 / 255), ap.Map(np.sqrt), ap.RandomFlip(), ap.Cast("float16")],

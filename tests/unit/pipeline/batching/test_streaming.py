@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -33,7 +34,6 @@ class Leaves:
     """Fills nothing in, and counts the batches that were begun and not filled or forgotten."""
 
     begun = 0
-    lost = 0
 
     def fill_slot(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample]:
         self.begun -= 1
@@ -45,52 +45,41 @@ class Leaves:
     def forget(self, indices: NDArray[np.int64]) -> None:
         self.begun -= 1
 
-    def close(self) -> None:
-        pass
+    lost, close = 0, forget
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), MemoryError()], ids=["descriptors", "memory"]
-)
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), MemoryError()])
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(error: Exception, ahead: int) -> None:
     class Full(SlotPool):
-        failures = 0
+        errors: ClassVar = [error]
 
         def acquire(self) -> Slot:
-            if self.failures == 0:
-                self.failures += 1
-                raise error
+            if self.errors:
+                raise self.errors.pop()
             return super().acquire()
 
-    pool = Full(RowLayout(SPEC, 2), keep=4)
     stream: BatchStream[Filled] = BatchStream(ORDER, queue_size=1, ahead=ahead)
-    filler = Leaves()
 
-    def consume() -> list[Any]:
-        try:
+    def consume() -> int:
+        with contextlib.closing(stream):
             with pytest.raises(LoaderError, match="no room for another batch") as caught:
                 next(stream.take_epoch(0, 0, last=True))
             assert "ulimit -n" in str(caught.value.hint)
-            return list(stream.take_epoch(0, 0, last=True))
-        finally:
-            stream.close()
+            return len(list(stream.take_epoch(0, 0, last=True)))
 
-    with ThreadPoolExecutor(1) as consumer:
+    filler = Leaves()
+    with ThreadPoolExecutor(1) as consumer, contextlib.closing(stream):
         taken = consumer.submit(consume)
-        try:
-            Worker(stream, pool, filler, ahead).work()
-        finally:
-            stream.close()
-    assert len(taken.result()) == 3
+        Worker(stream, Full(RowLayout(SPEC, 2), keep=4), filler, ahead).work()
+    assert taken.result() == 3
     assert ahead == 0 or filler.begun == 0
 
 
 @pytest.mark.slow
 def test_a_loader_that_its_own_worker_finds_as_garbage_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    dropped = threading.Event()
-
-    reads = list[int]()
+    dropped, reads = threading.Event(), list[int]()
+    usual = BatchOrder.batches.fget  # type: ignore[attr-defined]  # of a property
 
     def read(index: int) -> Any:
         if threading.current_thread().name == "autopipe-0":  # its first sample, and others once the loader is dropped
@@ -105,15 +94,12 @@ def test_a_loader_that_its_own_worker_finds_as_garbage_is_closed(monkeypatch: py
 
     def open_and_drop() -> list[threading.Thread]:
         before = {*threading.enumerate()}
-        loader: Any = ap.build_loader(
-            ap.Workload(data=Made(2, read), ops=[], batch_size=1), ap.PipelineConfig(loader=ap.Threads(workers=1))
-        )
-        batches = loader.batches(0)
-        next(batches)
+        workload = ap.Workload(data=Made(2, read), ops=[], batch_size=1)
+        loader: Any = ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+        next(batches := loader.batches(0))
         loader.itself = [loader, batches]
         return [each for each in threading.enumerate() if each not in before and each.name == "autopipe-0"]
 
-    usual = BatchOrder.batches.fget  # type: ignore[attr-defined]  # of a property
     monkeypatch.setattr(BatchOrder, "batches", property(collecting))
     workers = open_and_drop()
     dropped.set()
@@ -150,6 +136,11 @@ def taken(loader: ap.Loader, epoch: int, start: int = 0, *, last: bool = True) -
     return [(np.array(x), np.array(y)) for x, y in loader.batches(epoch, start, last=last)]
 
 
+def same(found: list[tuple[Any, Any]], expected: list[tuple[Any, Any]]) -> None:
+    for part, wanted in zip(itertools.chain(*found), itertools.chain(*expected), strict=True):
+        np.testing.assert_array_equal(part, wanted)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("drop_remainder", [False, True])
 def test_they_are_the_batches_that_are_made_one_by_one(workers: int, drop_remainder: bool) -> None:
@@ -161,10 +152,8 @@ def test_they_are_the_batches_that_are_made_one_by_one(workers: int, drop_remain
         assert len(one) == len(several)
         for epoch, start in [(0, 0), (1, 0), (1, 4), (5, len(one) - 1)]:
             expected, found = taken(one, epoch, start), taken(several, epoch, start, last=epoch != 0)
-            assert len(found) == len(expected) == len(one) - start
-            for (x, y), (same_x, same_y) in zip(expected, found, strict=True):
-                np.testing.assert_array_equal(same_x, x)
-                np.testing.assert_array_equal(same_y, y)
+            assert len(expected) == len(one) - start
+            same(found, expected)
 
 
 @at_once
@@ -182,9 +171,10 @@ def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
         assert loader.buffered_batches == 8 + 1
     with opened(ap.Arrays(PIXELS, np.arange(COUNT)), queue_size=1) as loader:
         assert loader.buffered_batches == 1 + 1
-    large = ap.Arrays(np.zeros((8, 1024, 512, 3), np.uint8))
-    with opened(large, TOGETHER) as loader:
+    with opened(ap.Arrays(np.zeros((8, 1024, 512, 3), np.uint8)), TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
+    with opened(Slow(PIXELS, np.arange(COUNT)), 4, keep="memory:50%") as loader:
+        assert loader.buffered_batches == 2 * 4 + 1
 
 
 class Broken(ap.Arrays):
@@ -252,13 +242,6 @@ def test_batches_come_singly_while_a_cache_is_filled_and_then_several(monkeypatc
     monkeypatch.setattr(BatchStream, "deliver", deliver)
     with opened(data, 4, keep="memory") as loader:
         for epoch, batches in enumerate(expected):
-            for (x, y), (same_x, same_y) in zip(taken(loader, epoch), batches, strict=True):
-                np.testing.assert_array_equal(x, same_x)
-                np.testing.assert_array_equal(y, same_y)
+            same(taken(loader, epoch), batches)
     assert counts[0][:14] == [1] * 14
     assert counts[3] == [4, 4, 4, 2]
-
-
-def test_a_cache_of_a_part_gives_single_batches() -> None:
-    with opened(Slow(PIXELS, np.arange(COUNT)), 4, keep="memory:50%") as loader:
-        assert loader.buffered_batches == 2 * 4 + 1

@@ -12,6 +12,7 @@ import pytest
 from autopipe.errors import ConfigError
 from autopipe.pipeline.batching import trace
 from autopipe.pipeline.batching.trace import Trace
+from tests.fakes.facts import known
 
 
 def spans(file: Path) -> list[Any]:
@@ -20,8 +21,7 @@ def spans(file: Path) -> list[Any]:
 
 def test_spans_of_several_writers_and_threads_become_one_document(tmp_path: Path) -> None:
     with trace.begun(tmp_path / "trace.json") as file:
-        assert file is not None
-        first, second = Trace(file), Trace(file)
+        first, second = Trace(known(file)), Trace(known(file))
         first.span("Decode", 1.0, 1.5)
         thread = threading.Thread(target=second.span, args=("read", 2.0, 2.25), name="worker")
         thread.start()
@@ -37,11 +37,9 @@ def test_spans_of_several_writers_and_threads_become_one_document(tmp_path: Path
 def test_short_spans_and_those_beyond_the_most_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "_MOST", 3)
     with trace.begun(tmp_path / "trace.json") as file:
-        assert file is not None
-        log = Trace(file)
-        log.span("short", 1.0, 1.00005)
-        for _ in range(5):
-            log.span("long", 1.0, 2.0)
+        log = Trace(known(file))
+        for name, end in (("short", 1.00005), *[("long", 2.0)] * 5):
+            log.span(name, 1.0, end)
     assert [event["name"] for event in spans(tmp_path / "trace.json")] == ["long"] * 3
 
 
@@ -50,17 +48,12 @@ def test_a_call_that_fails_is_noted_and_fails(tmp_path: Path) -> None:
         threading.Event().wait(seconds)
         raise RuntimeError
 
-    with trace.begun(tmp_path / "trace.json") as file:
-        assert file is not None
-        with pytest.raises(RuntimeError):
-            Trace(file).noted(fails, "fails")(0.001)
+    with trace.begun(tmp_path / "trace.json") as file, pytest.raises(RuntimeError):
+        Trace(known(file)).noted(fails, "fails")(0.001)
     assert [event["name"] for event in spans(tmp_path / "trace.json")] == ["fails"]
 
 
-def test_on_a_full_disk_the_work_goes_on(tmp_path: Path) -> None:
-    Trace("/dev/full").span("read", 1.0, 2.0)
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_refused_before_anything_runs_and_stops_no_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`--trace` must name a file that can be written to.*nowhere"):
         trace.begun(tmp_path / "nowhere" / "trace.json").__enter__()
+    Trace("/dev/full").span("read", 1.0, 2.0)  # a disk that is full by now
