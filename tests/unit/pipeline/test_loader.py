@@ -29,14 +29,15 @@ def numbers(batches: Iterator[tuple[Any, Any]]) -> list[int]:
     return [int(x[0]) for x, _ in batches]
 
 
+def place(loader: ap.Loader) -> tuple[int, int]:
+    return loader.state_dict()["epoch"], loader.state_dict()["batch"]
+
+
 def test_a_state_names_the_next_batch() -> None:
     loader = three()
-    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 0)
     epoch = loader.epoch(np.int64(4))  # type: ignore[arg-type]  # as of np.arange
-    assert numbers(itertools.islice(epoch, 2)) == [0, 1]
-    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (4, 2)
-    next(epoch)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (5, 0)
+    places = [place(loader)] + [(numbers(itertools.islice(epoch, count)), place(loader)) for count in (2, 1)]
+    assert places == [(0, 0), ([0, 1], (4, 2)), ([2], (5, 0))]
 
 
 def test_a_loader_that_is_looped_over_without_an_epoch_says_what_to_write() -> None:
@@ -44,34 +45,30 @@ def test_a_loader_that_is_looped_over_without_an_epoch_says_what_to_write() -> N
         iter(three())
 
 
+STATE = {"schema_version": 1, "epoch": 2, "batch": 1, "identity": "arrays"}
+
+
 def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
     loader = three()
-    loader.load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "arrays"})
+    loader.load_state_dict(STATE)
     assert loader.state_dict()["batch"] == 1
     assert [numbers(loader.epoch(2)) for _ in range(2)] == [[1, 2], [0, 1, 2]]
     assert [asked[:2] for asked in loader.asked] == [(2, 1), (2, 0)]
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("state", "message"),
     [
-        ({"identity": "four"}, "another workload"),
-        ({"batch": 3}, "has 3 batches"),
-        ({"batch": -1}, r"must be what `state_dict\(\)` returned, but got .*'batch': -1"),
-        ({"extra": 1}, r"must be what `state_dict\(\)` returned, but got"),
+        ({**STATE, "identity": "four"}, "another workload"),
+        ({**STATE, "batch": 3}, "has 3 batches"),
+        ({**STATE, "batch": -1}, r"must be what `state_dict\(\)` returned, but got .*'batch': -1"),
+        ({**STATE, "extra": 1}, r"must be what `state_dict\(\)` returned, but got"),
+        *((state, rf"returned, but got {re.escape(repr(state))}\.") for state in (3, None, "model.keras", {})),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_state_that_does_not_fit_is_refused(state: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        three().load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "arrays", **changes})
-
-
-@pytest.mark.parametrize("other", [3, None, "model.keras", {}])
-def test_what_is_no_state_is_refused_with_what_gives_one(other: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"must be what `state_dict\(\)` returned, but got {re.escape(repr(other))}\."
-    ):
-        three().load_state_dict(other)
+        three().load_state_dict(state)
 
 
 class Watchful(ArrayLoader):
@@ -81,8 +78,7 @@ class Watchful(ArrayLoader):
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         for number in range(3):
-            array = np.array([number])
-            made = weakref.ref(array)
+            made = weakref.ref(array := np.array([number]))
             yield array, None
             del array
             self.held.append(made() is not None)

@@ -18,8 +18,10 @@ X, Y = blobs(24)
 EXPECTED = [y.tolist() for _, y in ArrayLoader(X, Y, 4).batches(0)]
 
 
-def arrays() -> ArrayLoader:
-    return ArrayLoader(X, Y, 4)
+def arrays(fails_at: int | None = None) -> ArrayLoader:
+    made = ArrayLoader(X, Y, 4)
+    made.fails_at, made.error = None if fails_at is None else (0, fails_at), LoaderError("it cannot")
+    return made
 
 
 class Waiting(ArrayLoader):
@@ -57,9 +59,10 @@ class Stopping(ArrayLoader):
 
 
 class Watched:
+    replacements: list[ArrayLoader]
+
     def __init__(self) -> None:
         self.took_batches, self.ended, self.failures, self.is_closed = 0, list[int](), list[tuple[Any, str]](), False
-        self.replacements = list[ArrayLoader]()
 
     def took(self, waited: float, stepped: float) -> None:
         assert min(waited, stepped) >= 0
@@ -78,8 +81,9 @@ class Watched:
         self.is_closed = True
 
 
-def switching(loader: ArrayLoader, **settings: Any) -> tuple[SwitchingLoader, Watched]:
+def switching(loader: ArrayLoader, *replacements: ArrayLoader, **settings: Any) -> tuple[SwitchingLoader, Watched]:
     made, watch = SwitchingLoader(loader, **settings), Watched()
+    watch.replacements = [*replacements]
     made.watch = watch
     return made, watch
 
@@ -102,16 +106,13 @@ def test_the_loader_before_stays_open_until_it_is_no_longer_needed() -> None:
     assert (loader.loader, loader.spare, one.closed) == (other, one, False)
     loader.keep()
     loader.close()
-    assert one.closed
-    assert other.closed
+    assert (one.closed, other.closed, loader.changes) == (True, True, 1)
     assert (watch.took_batches, watch.ended, watch.is_closed) == (5, [0], True)
-    assert loader.changes == 1
 
 
 @pytest.mark.parametrize("fails_at", [3, 4, 5])
 def test_a_loader_that_fails_is_replaced_by_the_one_before(fails_at: int) -> None:
-    one, other = arrays(), arrays()
-    other.fails_at, other.error = (0, fails_at), LoaderError("it cannot")
+    one, other = arrays(), arrays(fails_at)
     loader, watch = switching(one)
     assert labels(loader, {1: other}) == EXPECTED
     assert (loader.loader, loader.spare, watch.failures) == (one, None, [(other, "it cannot")])
@@ -121,11 +122,8 @@ def test_a_loader_that_fails_is_replaced_by_the_one_before(fails_at: int) -> Non
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_an_error_of_the_only_loader_is_raised_and_nothing_is_opened_again_once_it_is_closed(*, closed: bool) -> None:
-    one = arrays()
-    one.fails_at, one.error = (0, 3), LoaderError("it cannot")
-    loader, watch = switching(one)
+    loader, watch = switching(arrays(3), *[arrays()] * closed)
     if closed:
-        watch.replacements.append(arrays())
         loader.close()
     with pytest.raises(LoaderError, match="it cannot"):
         list(loader.batches(0))
@@ -133,22 +131,25 @@ def test_an_error_of_the_only_loader_is_raised_and_nothing_is_opened_again_once_
 
 
 def test_a_loader_without_a_spare_is_replaced_by_one_that_is_opened_then() -> None:
-    one, other = arrays(), arrays()
-    one.fails_at, one.error = (0, 3), LoaderError("it cannot")
-    loader, watch = switching(one)
-    watch.replacements.append(other)
+    one, other = arrays(3), arrays()
+    loader, watch = switching(one, other)
     assert labels(loader, {}) == EXPECTED
     assert (loader.loader, watch.failures) == (other, [(one, "it cannot")])
 
 
 def test_an_error_that_both_loaders_have_is_raised_once() -> None:
-    one, other = arrays(), arrays()
-    one.fails_at = other.fails_at = (0, 4)
-    one.error = other.error = LoaderError("it cannot")
-    loader, watch = switching(one)
+    other = arrays(4)
+    loader, watch = switching(arrays(4))
     with pytest.raises(LoaderError, match="it cannot"):
         labels(loader, {1: other})
     assert watch.failures == [(other, "it cannot")]
+
+
+def come(other: Waiting, loader: SwitchingLoader) -> None:
+    """Have the loader that is awaited give its batch."""
+    other.told.set()
+    while not loader._upcoming.is_there(0.1):  # type: ignore[union-attr]  # it waits for that thread
+        pass
 
 
 def test_a_loader_that_is_late_takes_over_once_its_batch_is_there() -> None:
@@ -160,9 +161,7 @@ def test_a_loader_that_is_late_takes_over_once_its_batch_is_there() -> None:
             loader.switch(other)
         if number == 4:
             assert (loader.loader, loader.is_switching) == (one, True)
-            other.told.set()
-            while not loader._upcoming.is_there(0.1):  # type: ignore[union-attr]  # it waits for that thread
-                pass
+            come(other, loader)
         found.append(next(batches)[1].tolist())
     assert found == EXPECTED
     assert (loader.loader, loader.is_switching, watch.failures) == (other, False, [])
@@ -176,9 +175,7 @@ def test_a_late_loader_takes_over_where_an_epoch_begins_of_which_nothing_was_mad
         found.append(batch[1].tolist())
         if number == 1:
             loader.switch(other)
-    other.told.set()
-    while not loader._upcoming.is_there(0.1):  # type: ignore[union-attr]  # it waits for that thread
-        pass
+    come(other, loader)
     found += [batch[1].tolist() for batch in loader.batches(1, last=True)]
     assert found == [*EXPECTED, *([y.tolist() for _, y in arrays().batches(1)])]
     assert (loader.loader, loader.is_switching, watch.failures) == (other, False, [])

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
+import types
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -54,28 +57,21 @@ def not_compiled() -> keras.Model:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 
 
-class TwoDevices:
-    devices = 2
-
-
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "devices", "message"),
     [
-        pytest.param(3, "must be a function that returns a compiled keras.Model.*but got 3", id="not callable"),
-        pytest.param(lambda: None, r"returned None\. Is a `return model` missing", id="returns nothing"),
-        pytest.param(dict, "returned {}", id="returns something else"),
-        pytest.param(not_compiled, "must be compiled.*Call model.compile", id="not compiled"),
-        pytest.param(not_compiled(), "must be compiled", id="a model that is not compiled"),
+        (3, 1, "must be a function that returns a compiled keras.Model.*but got 3"),
+        (lambda: None, 1, r"returned None\. Is a `return model` missing"),
+        (dict, 1, "returned {}"),
+        (not_compiled, 1, "must be compiled.*Call model.compile"),
+        (not_compiled(), 1, "must be compiled"),
+        (classifier(), 2, "Pass the function that builds"),  # a finished one cannot be spread over devices
     ],
+    ids=str,
 )
-def test_what_is_no_compiled_model_is_refused(model: Any, message: str) -> None:
+def test_what_is_no_compiled_model_is_refused(model: Any, devices: int, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        models.build(model)
-
-
-def test_a_finished_model_cannot_be_spread_over_devices() -> None:
-    with pytest.raises(ModelError, match="Pass the function that builds"):
-        models.build(classifier(), strategy=TwoDevices())  # type: ignore[arg-type]  # only its number is looked at
+        models.build(model, strategy=types.SimpleNamespace(devices=devices, scope=contextlib.nullcontext))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,40 +116,33 @@ def test_a_loss_that_cannot_compare_is_named_with_both_shapes() -> None:
         ap.Trainer(classifier(), hot)
 
 
-@pytest.mark.parametrize("shape", [(None, None, 3), (4, 4, 3)])
-def test_an_open_input_size_takes_any_image(shape: tuple[Any, ...]) -> None:
-    model = keras.Sequential([keras.Input(shape), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)])
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    models.check(model, loader())
+HEAD = keras.layers.Dense(1)
 
 
-def test_models_whose_shapes_are_not_known_are_not_judged() -> None:
-    class Subclassed(keras.Model):
-        def call(self, x: Any) -> Any:
-            return x
+class Pairs(keras.Sequential):
+    def train_step(self, *arguments: Any) -> Any:
+        return super().train_step(*arguments)
 
-    model = Subclassed()
+
+class Subclassed(keras.Model):
+    def call(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [
+        (Subclassed(), (8, 4, 4, 3)),
+        (Pairs(classifier().layers), (8, 2, 4, 4, 3)),
+        *(
+            (keras.Sequential([keras.Input(shape), keras.layers.GlobalAveragePooling2D(), HEAD]), (8, 4, 4, 3))
+            for shape in ((None, None, 3), (4, 4, 3))
+        ),
+    ],
+)
+def test_a_model_of_unknown_shapes_or_an_open_size_is_not_judged(model: Any, batch: tuple[int, ...]) -> None:
     model.compile("sgd", "mse")
-    models.check(model, ArrayLoader(*blobs(8), 4))
-
-
-def test_a_model_that_steps_itself_may_take_batches_of_another_shape_than_its_layers() -> None:
-    class Pairs(keras.Sequential):
-        def train_step(self, *arguments: Any) -> Any:
-            return super().train_step(*arguments)
-
-    model = Pairs(classifier().layers)
-    model.compile("sgd", "mse")
-    models.check(model, loader((8, 2, 4, 4, 3)))
-
-
-def test_a_finished_batch_has_the_shapes_that_the_model_gets() -> None:
-    source = ArrayLoader(*blobs(8), 4)
-    source.finish = Finish((ap.OneHot(3),), (source.spec,), channels_first=True)
-    x, y, _ = models.finished_batch(source)
-    assert (x.shape, x.dtype) == ((4, 3, 4, 4), "uint8")
-    assert y is not None
-    assert (y.shape, y.dtype) == ((4, 3), "float32")
+    models.check(model, loader(batch))
 
 
 TWO_WORKERS = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})
@@ -190,20 +179,15 @@ def test_a_rank_has_its_part_of_every_batch() -> None:
         assert [batch[0].tolist() for batch in half.batches(0)] == [x[4:8].tolist(), x[12:16].tolist()]
 
 
-class Writes(keras.callbacks.CSVLogger):
-    """One of those that write."""
-
-
 def test_rank_0_writes_and_the_others_only_restore() -> None:
-    log, other = Writes("log.csv"), keras.callbacks.EarlyStopping()
+    log, other = type("Writes", (keras.callbacks.CSVLogger,), {})("log.csv"), keras.callbacks.EarlyStopping()
     backup = keras.callbacks.BackupAndRestore("backup", save_freq=1)
-    saved: list[Any] = []
-    backup._save_model = lambda *values, **named: saved.append(values)
+    backup._save_model = Mock()
     assert callbacks.of_rank((0, 1), [log, other, backup]) == [log, other, backup]
     assert callbacks.of_rank((1, 2), [log, other, backup]) == [other, backup]
     backup.on_train_batch_end(0)
     backup.on_epoch_end(0)
-    assert saved == []
+    backup._save_model.assert_not_called()
 
 
 LEFT, RIGHT = np.ones((6, 2), np.float32), np.ones((6, 3), np.float32)
@@ -215,6 +199,12 @@ def model() -> keras.Model:
     built = keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(keras.layers.concatenate(inputs)))
     built.compile(loss="sparse_categorical_crossentropy")
     return built
+
+
+def sequential() -> keras.Model:
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
 
 
 def trainer(x: Any, weight: Any = None, *, y: Any = Y, model: Any = model) -> ap.Trainer:
@@ -229,27 +219,18 @@ def test_inputs_are_taken_by_their_order_or_by_their_names(x: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "message"),
+    ("x", "build", "message"),
     [
-        ({"left": LEFT, "wrong": RIGHT}, r"takes 2 inputs \('left', 'right'\), but x has the parts 'left', 'wrong'"),
-        ((LEFT, RIGHT, LEFT), "but x has 3 parts"),
-        (LEFT, "but x is one part"),
-        ((RIGHT, LEFT), r"shape \(None, 2\) as 'left', but gets \(None, 3\)"),
+        ({"left": LEFT, "wrong": Y}, model, r"2 inputs \('left', 'right'\), but x has the parts 'left', 'wrong'"),
+        ((LEFT, RIGHT, LEFT), model, "but x has 3 parts"),
+        (LEFT, model, "but x is one part"),
+        ((RIGHT, LEFT), model, r"shape \(None, 2\) as 'left', but gets \(None, 3\)"),
+        ((LEFT, RIGHT), sequential, r"takes 1 input \(.*\), but x has 2 parts"),
     ],
 )
-def test_inputs_that_do_not_fit_are_told_before_anything_is_trained(x: Any, message: str) -> None:
+def test_inputs_that_do_not_fit_are_told_before_anything_is_trained(x: Any, build: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        trainer(x)
-
-
-def test_a_sequential_model_is_told_that_it_takes_one_input() -> None:
-    def sequential() -> keras.Model:
-        made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        made.compile("sgd", "mse")
-        return made
-
-    with pytest.raises(ModelError, match=r"takes 1 input \(.*\), but x has 2 parts"):
-        trainer((LEFT, RIGHT), model=sequential)
+        trainer(x, model=build)
 
 
 def test_weights_of_classes_and_of_samples_are_not_mixed() -> None:

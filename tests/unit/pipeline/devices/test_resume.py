@@ -4,6 +4,7 @@ import contextlib
 import functools
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -18,10 +19,13 @@ X, Y = blobs(20)
 BATCHES, EPOCHS = 5, 2
 
 
-def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, ArrayLoader, list[tuple[int, int]]]:
+def trainer_of_arrays() -> Trainer:
+    return Trainer(classifier(), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
+
+
+def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, list[tuple[int, int]]]:
     """Train, and return the epoch and the batch numbers that callbacks were told, too."""
-    loader = ArrayLoader(X.astype(np.float32) / 255, Y, 4)
-    trainer, epochs, numbers = Trainer(classifier(), loader), list[int](), list[tuple[int, int]]()
+    trainer, epochs, numbers = trainer_of_arrays(), list[int](), list[tuple[int, int]]()
     noting = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: epochs.append(epoch),
         on_train_batch_end=lambda batch, logs: numbers.append((epochs[-1], batch)),
@@ -31,12 +35,12 @@ def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, 
         callbacks.append(Ends(kill_at))
     with contextlib.nullcontext() if kill_at is None else pytest.raises(KilledError):
         trainer.fit(epochs=EPOCHS, callbacks=callbacks, verbose=0)
-    return trainer, loader, numbers
+    return trainer, numbers
 
 
 @functools.cache
 def undisturbed() -> keras.Model:
-    trainer = Trainer(classifier(), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
+    trainer = trainer_of_arrays()
     trainer.fit(epochs=EPOCHS, verbose=0)
     return trainer.model
 
@@ -56,8 +60,8 @@ def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
 ) -> None:
     for cut in cuts:
         run(tmp_path, save_freq=save_freq, kill_at=cut)
-    trainer, loader, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
-    assert loader.asked[0][:2] == first
+    trainer, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
+    assert trainer.loader.asked[0][:2] == first  # type: ignore[attr-defined]  # an ArrayLoader
     rest = range(first[0] * BATCHES + first[1], EPOCHS * BATCHES)
     assert numbers == [divmod(number, BATCHES) for number in rest]
     assert same_weights(trainer.model, undisturbed())
@@ -65,31 +69,21 @@ def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
 
 
 def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
-    class Joins(keras.callbacks.Callback):
-        begun = 0
-
-        def on_train_begin(self, logs: Any = None) -> None:
-            self.begun += 1
-
-    first, joined = Joins(), Joins()
+    first, joined = keras.callbacks.Callback(), keras.callbacks.Callback()
+    first.on_train_begin, joined.on_train_begin = Mock(), Mock()
     session = TrainingCallbacks([first], model=classifier(), epochs=1, steps=1, verbose=0)
     session.begin()
     session.callbacks = [joined, *session.callbacks]
     session.on_train_begin()
     session.on_train_begin()  # where the rest of an epoch comes before, Keras's `fit` is called twice
     session.end()
-    assert (first.begun, joined.begun) == (1, 1)
+    assert (first.on_train_begin.call_count, joined.on_train_begin.call_count) == (1, 1)
 
 
 def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
     run(tmp_path, save_freq=1, kill_at=7)
-    trainer = Trainer(classifier(), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
-
-    class Stop(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.model.stop_training = True
-
+    trainer = trainer_of_arrays()
+    stop = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: setattr(stop.model, "stop_training", True))
     backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=1)
-    history = trainer.fit(epochs=3, callbacks=[backup, Stop()], verbose=0)
-    assert history.epoch == [1]
+    assert trainer.fit(epochs=3, callbacks=[backup, stop], verbose=0).epoch == [1]
     assert trainer.state_dict()["epoch"] == 2

@@ -18,39 +18,38 @@ class FakeTime:
     """A clock that only `sleep` and the test move; each sleep lasts `overshoot` too long."""
 
     def __init__(self, overshoot: float = 0.0) -> None:
-        self.now = 100.0
-        self.overshoot = overshoot
-
-    def clock(self) -> float:
-        return self.now
+        self.now, self.overshoot = 0.0, overshoot
+        self.timeline = Timeline(lambda: self.now, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds + self.overshoot
 
-    def timeline(self) -> Timeline:
-        return Timeline(self.clock, self.sleep)
+
+def simulated(*settings: float, samples: int, together: int = 1) -> tuple[Trainer, FakeTime]:
+    model, time = SimulatedModel(*settings), FakeTime()
+    model.timeline = time.timeline
+    trainer = Trainer(model, ArrayLoader(*blobs(samples), 4))
+    trainer.setup = ModelSetup(steps_per_execution=together)
+    return trainer, time
 
 
 def test_a_step_starts_when_the_one_before_it_is_over() -> None:
-    time = FakeTime()
-    timeline = time.timeline()
-    timeline.start(2.0)
-    assert time.now == 100.0  # the host goes on
-    timeline.start(2.0)
-    assert time.now == 102.0
-    timeline.wait_until(timeline.free_at)
-    assert time.now == 104.0
+    time, seen = FakeTime(), list[float]()
+    for _ in range(2):
+        time.timeline.start(2.0)
+        seen.append(time.now)
+    time.timeline.wait_until(time.timeline.free_at)
+    assert [*seen, time.now] == [0.0, 2.0, 4.0]  # the host goes on
 
 
 @pytest.mark.parametrize(("host", "overshoot", "over"), [(0.0, 0.0, 20.0), (5.0, 0.0, 52.0), (0.0, 0.001, 20.001)])
 def test_a_late_host_idles_the_device_and_oversleeping_counts_once(host: float, overshoot: float, over: float) -> None:
     time = FakeTime(overshoot)
-    timeline = time.timeline()
     for _ in range(10):
         time.now += host
-        timeline.start(2.0)
-    timeline.wait_until(timeline.free_at)
-    assert time.now - 100.0 == pytest.approx(over, abs=1e-6)
+        time.timeline.start(2.0)
+    time.timeline.wait_until(time.timeline.free_at)
+    assert time.now == pytest.approx(over, abs=1e-6)
 
 
 def test_a_step_takes_its_time_whatever_the_batch_or_in_proportion_to_it() -> None:
@@ -66,53 +65,39 @@ def test_impossible_devices_are_refused(arguments: Any) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_fit_takes_as_long_as_the_device_would(at_once: int) -> None:
-    time = FakeTime()
-    model = SimulatedModel(0.5, 4)
-    model.timeline = time.timeline()
-    trainer = Trainer(model, ArrayLoader(*blobs(22), 4))
-    trainer.setup = ModelSetup(steps_per_execution=at_once)
-    history = trainer.fit(epochs=2, verbose=0)
-    assert time.now - 100.0 == pytest.approx(2 * 5.5 * 0.5)  # the last batch of each epoch holds 2 of 4 samples
-    assert history.history == {"loss": [0.0, 0.0]}
+    trainer, time = simulated(0.5, 4, samples=22, together=at_once)
+    assert trainer.fit(epochs=2, verbose=0).history == {"loss": [0.0, 0.0]}
+    assert time.now == pytest.approx(2 * 5.5 * 0.5)  # the last batch of each epoch holds 2 of 4 samples
 
 
 @pytest.mark.parametrize(("reads", "expected"), [(False, [0.0, 0.5, 1.0]), (True, [0.5, 1.0, 1.5])])
 def test_only_who_reads_the_loss_waits_for_the_step(reads: bool, expected: list[float]) -> None:
-    time, seen = FakeTime(), list[float]()
+    seen = list[float]()
 
     def look(batch: int, logs: dict[str, float]) -> None:
         assert not reads or logs["loss"] == 0.0
-        seen.append(time.now - 100.0)
+        seen.append(time.now)
 
-    model = SimulatedModel(0.5)
-    model.timeline = time.timeline()
-    trainer = Trainer(model, ArrayLoader(*blobs(12), 4))
+    trainer, time = simulated(0.5, samples=12)
     trainer.fit(verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=look)])
     assert seen == pytest.approx(expected)
 
 
 def test_evaluation_and_prediction_take_time_too() -> None:
-    time = FakeTime()
-    model = SimulatedModel(0.5)
-    model.timeline = time.timeline()
-    loader = ArrayLoader(*blobs(20), 4)
-    trainer = Trainer(model, loader)
-    assert trainer.evaluate(loader, verbose=0) == 0.0
-    assert time.now - 100.0 == pytest.approx(2.5)
-    assert trainer.predict(loader, verbose=0).shape == (20, 1)
+    trainer, time = simulated(0.5, samples=20)
+    assert trainer.evaluate(trainer.loader, verbose=0) == 0.0
+    assert time.now == pytest.approx(2.5)
+    assert trainer.predict(trainer.loader, verbose=0).shape == (20, 1)
 
 
 def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
-    model = models.build(SimulatedAccelerator(0.25, 8))
-    model.save(f"{tmp_path}/device.keras")
+    models.build(SimulatedAccelerator(0.25, 8)).save(f"{tmp_path}/device.keras")
     loaded = keras.saving.load_model(f"{tmp_path}/device.keras")
-    assert loaded.stands_for == SimulatedAccelerator(0.25, 8)
-    assert loaded.compiled
+    assert (loaded.stands_for, loaded.compiled) == (SimulatedAccelerator(0.25, 8), True)
 
 
 def test_the_utilisation_is_the_part_of_the_time_that_it_computes() -> None:
-    h100 = SimulatedAccelerator(0.224, 400)
-    assert h100.utilisation(1786.0, 400) == pytest.approx(1.0, abs=0.001)
-    assert h100.utilisation(893.0, 400) == pytest.approx(0.5, abs=0.001)
-    assert h100.utilisation(893.0, 32) == pytest.approx(0.5, abs=0.001)
-    assert h100.utilisation(9999.0, 400) == 1.0
+    found = [
+        SimulatedAccelerator(0.224, 400).utilisation(*at) for at in ((1786, 400), (893, 400), (893, 32), (9999, 9))
+    ]
+    assert found == pytest.approx([1.0, 0.5, 0.5, 1.0], abs=0.001)

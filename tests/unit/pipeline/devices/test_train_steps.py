@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,11 +14,11 @@ import pytest
 from autopipe.hardware import processes
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import feed
-from autopipe.pipeline.devices.trainer import FinishedSteps, Trainer, steps_of_a_call
+from autopipe.pipeline.devices.trainer import Trainer, steps_of_a_call
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import Ends, classifier, counting, same_weights
+from tests.unit.pipeline.devices.models import classifier, counting, same_weights
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
@@ -37,11 +38,15 @@ def handed(trainer: Trainer) -> list[list[int]]:
     return trainer.loader.handed
 
 
-@pytest.mark.parametrize(("together", "batch_size"), [(4, 4), (32, 7)])
-def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size: int) -> None:
-    single, several = trained(1, batch_size), trained(together, batch_size)
+def same(single: Trainer, several: Trainer) -> None:
     assert same_weights(single.model, several.model)
     assert handed(single) == handed(several)
+    assert single.state_dict() == several.state_dict()
+
+
+@pytest.mark.parametrize(("together", "batch_size"), [(4, 4), (32, 7)])
+def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size: int) -> None:
+    same(trained(1, batch_size), several := trained(together, batch_size))
     assert len(handed(several)) == 2 * len(several.loader)  # nothing was taken that was not trained
     assert several.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
     assert several.model.steps_per_execution == 1
@@ -57,51 +62,39 @@ def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkey
 
 def test_a_training_goes_on_in_mid_epoch() -> None:
     state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
-    single, several = trained(1, state=state), trained(4, state=state)
-    assert same_weights(single.model, several.model)
-    assert handed(single) == handed(several)
-    assert single.state_dict() == several.state_dict()
+    same(trained(1, state=state), trained(4, state=state))
 
 
 def test_class_weights_and_validation_count_as_with_single_steps() -> None:
     weights = {0: 5.0, 1: 0.5}
     single, several = (trained(count, class_weight=weights, validation=ArrayLoader(X, Y, 4)) for count in (1, 4))
-    assert same_weights(single.model, several.model)
+    same(single, several)
     for name, values in single.model.history.history.items():
         assert several.model.history.history[name] == pytest.approx(values, rel=1e-4)
 
 
-class _Looks(keras.callbacks.Callback):
-    batches = 0
+def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    class Looks(keras.callbacks.Callback):
+        batches = 0
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.batches += 1
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.batches += 1
 
-
-def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(caplog: pytest.LogCaptureFixture) -> None:
-    callback = _Looks()
+    callback = Looks()
     trained(4, callbacks=[callback], epochs=1)
     assert callback.batches == 6
-    assert "steps_per_execution=4 is left at 1: `_Looks` looks at each batch." in caplog.text
+    assert "steps_per_execution=4 is left at 1: `Looks` looks at each batch." in caplog.text
     patched = keras.callbacks.Callback()
     patched.on_train_batch_begin = lambda batch, logs=None: None
-    assert steps_of_a_call(classifier(), 4, [patched]) is None
-
-
-def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
-    own = [
-        keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras")),
-        keras.callbacks.TerminateOnNaN(),
-        keras.callbacks.EarlyStopping("loss"),
-    ]
-    assert steps_of_a_call(classifier(), 4, own) == 4
+    kerass = [keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras")), keras.callbacks.TerminateOnNaN()]
+    assert [steps_of_a_call(classifier(), 4, each) for each in ([patched], kerass)] == [None, 4]
 
 
 def test_a_model_that_was_compiled_for_several_steps_keeps_its_number() -> None:
-    assert steps_of_a_call(classifier(steps_per_execution=3), 8, []) is None
-    eager = classifier()
-    eager.run_eagerly = True
-    assert steps_of_a_call(eager, 8, []) is None
+    for model in (classifier(steps_per_execution=3), classifier(run_eagerly=True)):
+        assert steps_of_a_call(model, 8, []) is None
 
 
 def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
@@ -112,14 +105,10 @@ def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
 
 def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
     whole = np.arange(24).reshape(12, 2)
-    parts = [whole[start : start + 3] for start in (3, 6, 9)]
-    stacked = feed.stack(parts)
-    assert np.shares_memory(stacked, whole)
-    np.testing.assert_array_equal(stacked, np.stack(parts))
-    for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
-        copied = feed.stack(others)
-        np.testing.assert_array_equal(copied, np.stack(others))
-        assert not np.shares_memory(copied, whole)
+    one, two, three, four = (whole[start : start + 3] for start in (0, 3, 6, 9))
+    for parts in ([two, three, four], [one, three], [one, two.copy()], [two, one], [whole, whole]):
+        np.testing.assert_array_equal(stacked := feed.stack(parts), np.stack(parts))
+        assert np.shares_memory(stacked, whole) == (len(parts) == 3)
 
 
 def compact(*, drop: bool = False) -> ArrayLoader:
@@ -169,20 +158,4 @@ def test_a_further_fit_compiles_nothing_another_finish_once_and_a_model_compiled
     weights = model.get_weights()
     trainer.fit(epochs=1, verbose=0)
     assert model.traced > twice
-    assert all(np.array_equal(a, b) for a, b in zip(weights, model.get_weights(), strict=True))
-
-
-def test_a_callback_that_stood_in_the_functions_place_when_training_was_interrupted_is_not_kept() -> None:
-    trainer = Trainer(classifier(one_hot=True), compact())
-    diagnose = pytest.importorskip("autopipe.extensions.diagnose.run")
-    onlooker = diagnose.Onlooker(lambda watched: None, diagnose.Look(steps=1, alone_seconds=0.05))
-    with pytest.raises(KeyboardInterrupt):
-        trainer.fit(callbacks=[onlooker, Ends(1, KeyboardInterrupt())], verbose=0)
-    trainer.fit(callbacks=[onlooker], verbose=0)
-    assert trainer.fit(verbose=0).epoch == [0]
-
-
-def test_nothing_is_put_before_the_steps_where_nothing_is_left_to_do() -> None:
-    model = classifier()
-    with FinishedSteps(model).applied(train=Finish(), test=Finish()):
-        assert "train_step" not in vars(model)
+    assert all(map(np.array_equal, weights, model.get_weights()))

@@ -5,6 +5,7 @@ Not tested: a GPU, which the machines that run this do not have. `tests/contract
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch, FieldKind, Source
 from tests.fakes.damage import truncate
 from tests.fakes.sources import Made
+from tests.unit.pipeline.devices.models import classifier
 
 OPS = [ap.Decode(), ap.Resize(20, 24), ap.RandomCrop(16, 16), ap.RandomFlip(vertical=True), ap.Rescale(1 / 255)]
 RESIDENT = PipelineConfig(loader=ap.Resident(workers=2))
@@ -66,33 +68,23 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 # ---------------------------------------------------------------- what a training gets
 
 
-class Parts:
-    """Two images of different sizes, a mask of the first, numbers and a weight."""
-
-    y_kind = (FieldKind.MASK, FieldKind.LABEL)
-
-    def __init__(self, mask: str) -> None:
-        self._mask = mask
-
-    def __len__(self) -> int:
-        return 10
-
-    def read(self, index: int) -> Any:
+@pytest.mark.parametrize("dtype", ["uint8", "int64"])  # the second is kept in memory, and moved there
+def test_images_and_masks_of_several_parts_are_moved_alike(dtype: str) -> None:
+    def parts(index: int) -> Any:
         rng = np.random.default_rng(index)
         left, right = (rng.integers(0, 256, (size, 12, 3), np.uint8) for size in (10, 14))
-        mask = rng.integers(0, 5, (10, 12)).astype(self._mask)
+        mask = rng.integers(0, 5, (10, 12)).astype(dtype)
         return {"left": left, "right": right, "numbers": rng.random(3)}, (mask, index), np.float32(index)
 
-
-@pytest.mark.parametrize("mask", ["uint8", "int64"])  # the second is kept in memory, and moved there
-def test_images_and_masks_of_several_parts_are_moved_alike(mask: str) -> None:
+    data: Any = Made(10, parts)
+    data.y_kind = (FieldKind.MASK, FieldKind.LABEL)
     ops = [ap.On(("left", "right", "y.0"), ap.RandomFlip(vertical=True)), ap.On(("left", "y.0"), ap.RandomCrop(6, 7))]
-    work = ap.Workload(data=Parts(mask), ops=ops, batch_size=4)
+    work = ap.Workload(data=data, ops=ops, batch_size=4)
     assert_alike(batches(work, RESIDENT), batches(work, THREADS))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "uint16"])
-def test_small_arrays_of_any_dtype_that_the_device_keeps_are_the_same(tmp_path: Path, dtype: str) -> None:
+def test_small_arrays_of_any_dtype_that_the_device_keeps_are_the_same(dtype: str) -> None:
     images = np.random.default_rng(0).integers(0, 256, (70, 12, 12), np.uint8).astype(dtype)
     ops = [ap.Pad(14, 14, value=9), ap.RandomCrop(10, 12), ap.RandomFlip()]
     work = ap.Workload(data=ap.Arrays(images, np.arange(70)), ops=ops, batch_size=16)
@@ -101,14 +93,9 @@ def test_small_arrays_of_any_dtype_that_the_device_keeps_are_the_same(tmp_path: 
 
 @pytest.mark.slow
 def test_a_trainer_gets_arrays_of_the_device_and_trains_the_same_weights(photos: Path) -> None:
-    def build() -> keras.Model:
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(23)])
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return model
-
     def trained(config: PipelineConfig) -> list[NDArray[Any]]:
-        with build_trainer(workload(photos, model=build), config) as trainer:
+        model = functools.partial(classifier, shape=(16, 16, 3), classes=23)
+        with build_trainer(workload(photos, model=model), config) as trainer:
             trainer.fit(epochs=2, verbose=0, validation=ap.Table(photos / "labels.csv"))
             return [np.array(each) for each in trainer.model.get_weights()]
 
@@ -118,8 +105,7 @@ def test_a_trainer_gets_arrays_of_the_device_and_trains_the_same_weights(photos:
     with build_loader(workload(photos), RESIDENT) as loader:
         (numbers, samples, *_), y = next(iter(loader.native_dataset(0, 1)))
     assert keras.ops.is_tensor(samples)  # of all, from which the step gathers a batch
-    assert len(samples) == 23
-    assert len(numbers) == len(y) == 4
+    assert (len(samples), len(numbers), len(y)) == (23, 4, 4)
     assert isinstance(y, np.ndarray)  # labels of 64 bits, which JAX would cut
 
 
@@ -246,18 +232,16 @@ def test_another_error_of_the_device_is_raised(photos: Path, monkeypatch: pytest
 # ---------------------------------------------------------------- bad samples
 
 
-def test_a_bad_sample_is_named_as_the_loader_opens(damaged: Path) -> None:
-    truncate(damaged / "5.jpg")
-    with pytest.raises(BadSampleError, match=r"Decode on sample 5 .*5\.jpg"):
-        build_loader(workload(damaged), RESIDENT)
-
-
-def test_an_epoch_of_too_many_bad_samples_fails(damaged: Path) -> None:
+@pytest.mark.parametrize(
+    ("bad", "error", "said"),
+    [("error", BadSampleError, r"Decode on sample 5 .*5\.jpg"), ("skip", DataError, "2 samples of epoch 0 are bad")],
+)
+def test_a_bad_sample_is_named_and_an_epoch_of_too_many_fails(damaged: Path, bad: Any, error: Any, said: str) -> None:
     for name in ("5.jpg", "6.jpg"):
         truncate(damaged / name)
-    work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(damaged / "bad.jsonl"))
-    with pytest.raises(DataError, match="2 samples of epoch 0 are bad"), build_loader(work, RESIDENT) as loader:
-        list(loader.batches(0))
+    work = workload(damaged, on_bad_sample=bad, bad_sample_log=str(damaged / "bad.jsonl"))
+    with pytest.raises(error, match=said):
+        batches(work, RESIDENT)
 
 
 def test_an_op_that_raises_is_named_and_ends_the_opening(photos: Path) -> None:
@@ -266,7 +250,6 @@ def test_an_op_that_raises_is_named_and_ends_the_opening(photos: Path) -> None:
             raise ValueError("odd")
         return image
 
-    data = Made(200, lambda index: np.full((4, 4, 1), index == 150, np.uint8)[:1, :1])
-    work = ap.Workload(data=data, ops=[ap.Map(strict), ap.RandomFlip()], batch_size=4)
+    data = Made(200, lambda index: np.full((1, 1, 1), index == 150, np.uint8))
     with pytest.raises(OpError, match=r"sample 150 raised ValueError: odd"):
-        build_loader(work, RESIDENT)
+        build_loader(ap.Workload(data=data, ops=[ap.Map(strict), ap.RandomFlip()], batch_size=4), RESIDENT)

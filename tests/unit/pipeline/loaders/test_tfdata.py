@@ -6,7 +6,6 @@ import gc
 import signal
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ import cv2
 import numpy as np
 import psutil
 import pytest
+import tensorflow as tf
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, LoaderError
+from autopipe.errors import BadSampleError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.loaders import tfdata
@@ -37,10 +37,34 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
     with opened(photos, keep=keep, finish=finish) as loader:
         one_by_one = [batch for epoch in (2, 3, 4) for batch in loader.batches(epoch, 4 if epoch == 2 else 0)]
         dataset = loader.native_dataset(2, 3, 4)
+        x, y = dataset.element_spec
+        assert (x.shape.as_list(), y.shape.as_list(), y.dtype.name) == ([None, 16, 16, 3], [None], "int64")
         assert len(dataset) == len(one_by_one) == 2 + 6 + 6
         for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
             np.testing.assert_array_equal(x, native_x.numpy())
             np.testing.assert_array_equal(y, native_y.numpy())
+
+
+@pytest.mark.parametrize(
+    ("knobs", "at_once", "tuned"),
+    [
+        ({}, machine.usable_cores(), True),
+        ({"num_parallel_calls": 1, "prefetch": 0}, 1, False),
+        ({"prefetch": 2}, None, False),
+    ],
+)
+def test_knobs_that_are_given_turn_tensorflows_own_tuning_off_and_else_a_core_makes_a_batch(
+    photos: Path, knobs: dict[str, Any], at_once: int | None, tuned: bool
+) -> None:
+    with opened(photos, loader=ap.TfData(**knobs)) as made:
+        graph = made._graph[0].graph  # type: ignore[attr-defined]  # nothing public tells
+        options = [node for node in graph.as_graph_def().node if node.op == "OptionsDataset"]
+        parsed = tf.data.Options()._to_proto()
+        parsed.ParseFromString(options[-1].attr["serialized_options"].s)
+        assert (parsed.autotune_options.enabled, parsed.deterministic) == (tuned, True)
+        assert made.batches_at_once == (at_once or machine.usable_cores())
+        held = ap.TfData(**knobs).held_batches(0, ModelSetup())
+        assert held == made.buffered_batches + made.batches_at_once + 1  # one is in use
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -75,73 +99,6 @@ def test_samples_that_tensorflow_does_not_know_leave_no_thread_of_a_loader_and_o
     assert cv2.getNumThreads() == threads
 
 
-def test_shapes_are_known_to_tensorflow(photos: Path) -> None:
-    with opened(photos, finish="host") as loader:
-        x, y = loader.native_dataset(0, 1).element_spec
-        assert (x.shape.as_list(), x.dtype.name) == ([None, 16, 16, 3], "float32")
-        assert (y.shape.as_list(), y.dtype.name) == ([None], "int64")
-
-
-def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path) -> None:
-    import tensorflow as tf
-
-    for loader, tuned in (
-        (ap.TfData(), True),
-        (ap.TfData(num_parallel_calls=1, prefetch=0), False),
-        (ap.TfData(prefetch=2), False),
-    ):
-        with opened(photos, loader=loader) as made:
-            graph = made._graph[0].graph  # type: ignore[attr-defined]  # nothing public tells
-            options = [node for node in graph.as_graph_def().node if node.op == "OptionsDataset"]
-            parsed = tf.data.Options()._to_proto()
-            parsed.ParseFromString(options[-1].attr["serialized_options"].s)
-            assert (parsed.autotune_options.enabled, parsed.deterministic) == (tuned, True)
-
-
-@pytest.mark.parametrize(("calls", "at_once"), [("auto", machine.usable_cores()), (1, 1)])
-def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any, at_once: int) -> None:
-    import tensorflow as tf
-
-    with opened(photos, loader=ap.TfData(num_parallel_calls=calls)) as made:
-        nodes = {node.name: node for node in made._graph[0].graph.as_graph_def().node}  # type: ignore[attr-defined]  # nothing public tells
-        (batches,) = [node for node in nodes.values() if node.op == "ParallelMapDatasetV2"]
-        assert at_once == tf.make_ndarray(nodes[batches.input[-1]].attr["value"].tensor)
-        assert made.batches_at_once == at_once
-        held = ap.TfData(num_parallel_calls=calls).held_batches(0, ModelSetup())
-        assert held == made.buffered_batches + at_once + 1  # one is in use
-
-
-def test_a_loader_that_is_closed_in_the_middle_of_a_batch_reads_no_sample_to_find_out_why() -> None:
-    failing, begun, closing = threading.Event(), threading.Event(), threading.Event()
-    readers: set[str] = set()
-
-    def read(index: int) -> Any:
-        if failing.is_set():
-            readers.add(threading.current_thread().name)
-            begun.set()
-            closing.wait(10)
-            raise BadSampleError("it is gone")
-        return np.zeros((4, 4, 3), np.uint8)
-
-    workload = ap.Workload(data=Made(4, read), ops=[], batch_size=4)
-    loader: Any = ap.build_loader(workload, ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=1, prefetch=0)))
-    close = loader._work.close
-
-    def closed() -> None:  # the loader itself counts as closed by now
-        closing.set()
-        close()
-
-    loader._work.close = closed
-    failing.set()
-    with ThreadPoolExecutor(1, "consumer") as consumer:
-        taken = consumer.submit(next, loader.batches(0))
-        assert begun.wait(10)
-        loader.close()
-        with pytest.raises(LoaderError, match="The loader is closed"):
-            taken.result()
-    assert not any(name.startswith("consumer") for name in readers)
-
-
 def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
     with opened(photos, keep="memory") as loader:
         next(loader.batches(0))
@@ -172,27 +129,3 @@ def test_epochs_that_fail_leave_no_threads_and_no_files_behind() -> None:
     threads, files = zip(*after, strict=True)
     assert threads[-1] - threads[0] < 64  # of a single epoch
     assert files[-1] - files[0] < 3
-
-
-@pytest.mark.slow
-def test_epochs_that_are_left_hold_no_samples_that_were_read_ahead_but_the_last() -> None:
-    alive = list[int]()
-
-    def read(index: int) -> Any:
-        sample = np.full((4, 4, 3), index % 256, np.uint8)
-        alive.append(index)
-        weakref.finalize(sample, alive.pop)
-        return sample, index
-
-    loader = ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=16)
-    workload = ap.Workload(data=Made(400, read), ops=[], batch_size=4)
-    with ap.build_loader(workload, ap.PipelineConfig(loader=loader)) as made:
-        for epoch in range(20):
-            batches = made.batches(epoch)
-            next(batches)
-            del batches
-        gc.collect()
-        held = loader.samples_ahead(4) + 4 * (loader.held_batches(0, ModelSetup()) + 1)
-        assert len(alive) <= held < 20 * 16
-        assert [int(y) for _, ys in made.batches(20) for y in ys] != list(range(400))
-        assert sorted(int(y) for _, ys in made.batches(21) for y in ys) == list(range(400))

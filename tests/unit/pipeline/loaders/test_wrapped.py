@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from unittest.mock import Mock
 
 import cv2
 import keras
@@ -21,8 +21,6 @@ from autopipe.artifact import factory
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure import description, fingerprint
-from autopipe.measure.bench import Bench
-from autopipe.measure.session import TrialSession
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -30,7 +28,7 @@ from autopipe.search import feasible
 from autopipe.search.space import from_config, of_wrapped, to_config
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
-from tests.fakes.facts import facts
+from tests.fakes.facts import facts, known
 from tests.unit.pipeline.devices.models import classifier
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
@@ -53,9 +51,8 @@ build_model = functools.partial(classifier, shape=(2,), classes=10)
 
 
 def wrapped(function: Callable[..., Any], **more: Any) -> ap.Workload:
-    return wrap.wrap(
-        function, model=build_model, parameters={"calls": [1, 2]} if function is in_order else None, **more
-    )
+    parameters = {"calls": [1, 2]} if function is in_order else None
+    return wrap.wrap(function, model=build_model, parameters=parameters, **more)
 
 
 def config(**settings: Any) -> ap.PipelineConfig:
@@ -74,24 +71,20 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return found
 
 
-SETTINGS: list[dict[str, Any]] = [
-    {"freed_memory": "kept"},
-    {"library_threads": 1},
-    {"tf_cache": "memory"},
-    {"tf_threads": 3},
-    {"tf_autotune": False},
-    {"tf_prefetch": 2},
-    {"tf_cache": "memory", "tf_threads": 1, "tf_autotune": False, "tf_prefetch": 4},
-]
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"freed_memory": "kept", "library_threads": 1},
+        *({"tf_cache": "memory"}, {"tf_threads": 3}, {"tf_autotune": False}, {"tf_prefetch": 2}),
+        {"tf_cache": "memory", "tf_threads": 1, "tf_autotune": False, "tf_prefetch": 4},
+    ],
+    ids=str,
+)
 def test_no_setting_changes_a_batch(settings: dict[str, Any]) -> None:
     workload = wrapped(in_order)
     with assembly.build_loader(workload, config(calls=2, **settings)) as loader:
         for epoch in range(3):
-            batches = list(loader.batches(epoch))
-            np.testing.assert_array_equal(X, np.concatenate([x for x, _ in batches]))
+            np.testing.assert_array_equal(X, np.concatenate([x for x, _ in loader.batches(epoch)]))
         elements = list(loader.native_dataset(0, 2))
     assert [x.shape for x, _ in elements] == [(4, 2), (4, 2), (2, 2)] * 2
     np.testing.assert_array_equal(np.concatenate([x for x, _ in elements]), np.concatenate([X, X]))
@@ -154,22 +147,6 @@ def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset
     assert processes.KEEPING.items() <= os.environ.items()  # of workers that are no forks
 
 
-@pytest.mark.slow
-def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_to_do_from_the_first_step(
-    told: list[None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = TrialSession(wrapped(Rows, steps=3))
-    options: Any = {"min_seconds": 0.1, "max_seconds": 0.2, "page_cache": "warm"}
-    assert known.measure(config(), options, Mock()).images_per_second.value > 0
-    known.describe(Mock())
-    assert told == []
-    monkeypatch.setattr(Bench, "alone", Mock(side_effect=KeyError))
-    with pytest.raises(KeyError):
-        known.measure(config(freed_memory="kept"), options, Mock())
-    assert len(told) == 1  # before the model runs alone
-    known.close()
-
-
 @pytest.mark.usefixtures("_three_threads")
 def test_a_tuned_pipeline_sets_what_its_configuration_says(told: list[None]) -> None:
     workload = wrapped(in_order)
@@ -178,11 +155,6 @@ def test_a_tuned_pipeline_sets_what_its_configuration_says(told: list[None]) -> 
     with tuned.make_trainer() as trainer:
         assert (len(told), threads_of_libraries()) == (1, {1})
         trainer.fit(epochs=1, verbose=0)
-
-
-def test_other_loaders_keep_it_and_foreign_code_does_not() -> None:
-    loaders = [ap.Threads(workers=1), Foreign(code="keras"), Wrapped(), Wrapped(freed_memory="kept")]
-    assert [loader.keeps_freed_memory for loader in loaders] == [True, False, False, True]
 
 
 # -------------------- what a search tries
@@ -199,10 +171,6 @@ def flipped() -> Any:
     return in_order().map(lambda x, y: (tf.ensure_shape(tf.numpy_function(moved, [x], tf.float32), (None, 2)), y))
 
 
-def seeded() -> Any:
-    return in_order().map(lambda x, y: (x + tf.random.uniform(()), y))
-
-
 def against(function: Callable[..., Any], **more: Any) -> str | None:
     _, found = WrappedData(function, {}, **more).tried()
     return next((reason for name, value, reason in found if (name, value) == ("wrapped.tf_cache", "memory")), None)
@@ -212,7 +180,7 @@ def test_batches_are_kept_only_if_each_pass_gives_the_same(
     monkeypatch: pytest.MonkeyPatch, this_machine: Callable[..., None]
 ) -> None:
     assert against(in_order) is None
-    for random in (shuffled, flipped):
+    for random in (shuffled, flipped):  # of numbers that a seed repeats in each pass, none differ
         assert "two passes over the dataset differ" in str(against(random))
     assert against(lambda: in_order().repeat(), steps=3) == "the dataset has no end"
     monkeypatch.setattr(wrap, "_FIRST_BATCHES", 1)
@@ -222,29 +190,21 @@ def test_batches_are_kept_only_if_each_pass_gives_the_same(
     assert str(against(in_order)).startswith("needs ")
 
 
-def test_random_numbers_that_a_seed_repeats_in_each_epoch_are_no_obstacle() -> None:
-    tf.random.set_seed(1)
-    assert against(seeded) is None
-    with assembly.build_loader(wrapped(seeded), config()) as loader:
-        first, second = (np.concatenate([x for x, _ in loader.batches(epoch)]) for epoch in range(2))
-    np.testing.assert_array_equal(first, second)  # as it is, without a cache
-
-
 def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this_machine: Callable[..., None]) -> None:
     this_machine(cores=2)
     workload = wrapped(shuffled)
     described = description.describe(workload, make_plan(workload), build_model())
-    assert described.wrapped is not None
-    space = of_wrapped(described.wrapped.choices)
-    found = feasible.candidates(space, facts(impossible=described.impossible, accelerator=False))
-    loaders = [config.loader for config in found.values()]
+    space = of_wrapped(known(described.wrapped).choices)
+    of_here = facts(impossible=described.impossible, accelerator=False)
+    loaders = [config.loader for config in feasible.candidates(space, of_here).values()]
     assert wrap.as_it_is(workload) == to_config(next(space.grid()))
     assert len(loaders) == 2 * 3 * 2 * 2 * 2
-    assert {each.model_dump()["tf_threads"] for each in loaders} == {0, 2, 32}
-    assert {each.model_dump()["tf_autotune"] for each in loaders} == {True, False}
+    tried = {(each.model_dump()["tf_threads"], each.model_dump()["tf_autotune"]) for each in loaders}
+    assert tried == {*itertools.product((0, 2, 32), (True, False))}
     assert {(each.keeps_freed_memory, each.fills_cache) for each in loaders} == {(False, False), (True, False)}
-    reasons = feasible.trim(space, facts(impossible=described.impossible, accelerator=False)).left_out
-    assert any("wrapped.tf_cache memory: two passes" in reason for reason in reasons)
+    assert any("wrapped.tf_cache memory: two passes" in reason for reason in feasible.trim(space, of_here).left_out)
+    others = [ap.Threads(workers=1), Foreign(code="keras")]
+    assert [each.keeps_freed_memory for each in others] == [True, False]
 
 
 def test_of_a_py_dataset_tf_datas_settings_are_not_tried(this_machine: Callable[..., None]) -> None:
@@ -260,9 +220,8 @@ def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make
 ) -> None:
     class Shared(Rows):
         def __getitem__(self, index: int) -> Any:
-            helper = threading.Thread(target=lambda: sum(range(10**6)))
-            helper.start()
-            helper.join()
+            with ThreadPoolExecutor(1) as helper:
+                helper.submit(sum, range(10**6))
             return super().__getitem__(index)
 
     this_machine(cores=2)
@@ -305,9 +264,7 @@ def test_a_parameter_of_the_function_may_not_have_the_name_of_a_setting() -> Non
 def test_a_search_tries_the_values_around_a_dataset_that_the_user_names() -> None:
     named: dict[str, list[int]] = {"calls": [1, 2], "tf_autotune": [False], "tf_threads": [4, 8]}
     workload = wrap.wrap(in_order, model=build_model, parameters=named)
-    described = description.describe(workload, make_plan(workload), build_model())
-    assert described.wrapped is not None
-    tried = described.wrapped.choices
+    tried = known(description.describe(workload, make_plan(workload), build_model()).wrapped).choices
     assert (tried["tf_autotune"], tried["tf_threads"], tried["tf_prefetch"]) == ((False,), (4, 8), (0, 4))
     with pytest.raises(ConfigError, match="tf_prefetch=-3"):
         wrap.wrap(in_order, model=build_model, parameters={"tf_prefetch": [-3]})

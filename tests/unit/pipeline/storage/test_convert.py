@@ -3,8 +3,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-import threading
-from collections import namedtuple
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,30 +70,23 @@ def test_progress_is_told_after_each_shard_and_a_set_that_is_there_is_not_writte
     result = convert(conversion(), ARRAY, tmp_path, workers=2, on_progress=lambda done, of: told.append((done, of)))
     assert result.record is not None
     assert estimate_bytes(conversion(), ARRAY) == COUNT * (60 + 8)  # exact for one shape, but for the files' headers
-    assert [told[0], told[-1]] == [(0, COUNT), (COUNT, COUNT)]
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert (told[0], told[-1], sorted({*told})) == ((0, COUNT), (COUNT, COUNT), told)
     assert (result.samples, result.kept, len(result.shard_seconds)) == (COUNT, 0, 8)
     again = convert(conversion(fail_at(0)), ARRAY, tmp_path)
     assert (again.samples, again.kept, again.record) == (0, COUNT, result.record)
 
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    with pytest.raises(BadSampleError, match="sample 50: sample 50 is broken"):
-        convert(conversion(fail_at(50)), ARRAY, tmp_path / "set")
-    with pytest.raises(StorageError, match="conversion was begun and did not end"):
-        open_set(tmp_path / "set", conversion(), ARRAY)
-    assert not [*(tmp_path / "set").glob(".shard-*")]
-    result = convert(conversion(), ARRAY, tmp_path / "set")
-    assert (result.samples, result.kept) == (COUNT - 39, 39)
-    assert content(tmp_path / "set") == whole
-
-
-def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = tmp_path / "set"
-    convert(conversion(), ARRAY, folder, part=(0, 2))
+    with pytest.raises(BadSampleError, match="sample 50: sample 50 is broken"):
+        convert(conversion(fail_at(50)), ARRAY, folder)
+    with pytest.raises(StorageError, match="conversion was begun and did not end"):
+        open_set(folder, conversion(), ARRAY)
+    assert not [*folder.glob(".shard-*")]
     (folder / ".shard-1-killed").mkdir()
-    (folder / ".shard-1-killed" / "x.npy").write_bytes(b"half")
-    convert(conversion(), ARRAY, folder)
+    (folder / ".shard-1-killed" / "x.npy").write_bytes(b"half")  # as a killed run leaves it
+    result = convert(conversion(), ARRAY, folder)
+    assert (result.samples, result.kept) == (COUNT - 39, 39)
     assert not [*folder.glob(".shard-*")]
     assert content(folder) == whole
 
@@ -130,48 +122,43 @@ def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes
 
 
 def test_parts_may_begin_at_once(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    folder, began = tmp_path / "set", threading.Event()
+    folder, others = tmp_path / "set", [(1, 2)]
 
     def begin_another(index: int) -> None:
-        if not began.is_set():
-            began.set()
-            convert(conversion(), ARRAY, folder, part=(1, 2))
+        if others:
+            convert(conversion(), ARRAY, folder, part=others.pop())
 
     convert(conversion(begin_another), ARRAY, folder, part=(0, 2))
     finish(folder)
     assert content(folder) == whole
 
 
-def test_a_full_disk_keeps_what_was_finished(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_what_was_finished_and_a_short_one_is_refused_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """/dev/full takes no byte, as a full disk."""
     folder = tmp_path / "set"
-    spec = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 
     def fill_disk(index: int) -> None:
         if index == 39:  # in a shard of its own
             (written,) = folder.glob(".shard-3-*")
             (written / "index.npy").symlink_to("/dev/full")
 
-    made: dict[str, Any] = {"make": lambda index: b"%d" % index, "spec": spec}
+    encoded = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
+    made: dict[str, Any] = {"make": lambda index: b"%d" % index, "spec": encoded}
     said = r"disk is full.* after 39 of 100 samples\. These are kept.*goes on from there"
     with pytest.raises(StorageError, match=said):
         convert(conversion(fill_disk, **made), TFRecord(), folder)
     assert convert(conversion(**made), TFRecord(), folder).kept == 39
-
-
-def test_a_disk_that_is_short_is_refused_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(total=10**9, free=1000))
     with pytest.raises(StorageError, match=r"1 MiB are needed in .*, but 1000 B are free"):
-        convert(conversion(), ARRAY, tmp_path / "set")
-    assert content(tmp_path / "set") == {}
+        convert(conversion(), ARRAY, tmp_path / "short")
+    assert content(tmp_path / "short") == {}
 
 
 def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None:
-    with (
-        filelock.FileLock(tmp_path / ".lock-0-of-1"),
-        pytest.raises(StorageError, match="Another conversion is at work"),
-    ):
+    said = "Another conversion is at work"
+    with filelock.FileLock(tmp_path / ".lock-0-of-1"), pytest.raises(StorageError, match=said):
         convert(conversion(), ARRAY, tmp_path)
     with filelock.FileLock(tmp_path / ".lock-0-of-2"):
         convert(conversion(), ARRAY, tmp_path, part=(1, 2))
@@ -187,13 +174,13 @@ def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_stale_set_is_named(tmp_path: Path, changes: dict[str, Any], message: str, *, complete: bool) -> None:
     made = conversion()
+    stale = dataclasses.replace(made, **changes)
     convert(made, ARRAY, tmp_path, part=(0, 1) if complete else (0, 2))
     before = content(tmp_path)
-    with pytest.raises(StorageError, match=message):
-        convert(dataclasses.replace(made, **changes), ARRAY, tmp_path)
-    if complete:
+    for call in (lambda: convert(stale, ARRAY, tmp_path), lambda: open_set(tmp_path, stale, ARRAY))[: 1 + complete]:
         with pytest.raises(StorageError, match=message):
-            open_set(tmp_path, dataclasses.replace(made, **changes), ARRAY)
+            call()
+    if complete:
         with pytest.raises(StorageError, match="is kept as array, not as tfrecord"):
             open_set(tmp_path, made, STORAGES["tfrecord"])
     assert before == content(tmp_path)
@@ -244,23 +231,10 @@ def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
     def of_shapes(index: int) -> tuple[Any, int]:
         return np.full((1 + index % 7, 4, 3) if index != 9 else (2, 3), index, np.uint8), index
 
-    ragged = conversion(make=of_shapes)
-    convert(ragged, ARRAY, tmp_path)
+    convert(ragged := conversion(make=of_shapes), ARRAY, tmp_path)
     stored = open_set(tmp_path, ragged, ARRAY)
     for index in range(COUNT):
         np.testing.assert_array_equal(stored.read(index)[0], of_shapes(index)[0])
-
-
-def test_the_size_of_a_set_is_judged_by_reads_side_by_side() -> None:
-    """256 reads of 100 ms one after the other are a quarter of a search's time."""
-    meet = threading.Barrier(2, timeout=30)
-    differing = SampleSpec(dataclasses.replace(SPEC.x, shape=None, rank=3), SPEC.y)
-
-    def on_read(index: int) -> None:
-        meet.wait()
-
-    reading = conversion(on_read, spec=differing)
-    assert estimate_bytes(reading, STORAGES["tfrecord"]) > COUNT * 60
 
 
 def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
@@ -335,28 +309,21 @@ def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path:
         open_set(tmp_path / "set", made, ARRAY)
 
 
+def target(shape: tuple[int, ...], dtype: str) -> Field:
+    return Field(FieldKind.LABEL, shape, np.dtype(dtype), len(shape))
+
+
 ENCODED = Field(FieldKind.ENCODED, None, None)
+FITTING = (target((), "int64"), target((), "uint8"), target((), "bool"), ENCODED, None)
 
 
-@pytest.mark.parametrize(
-    ("target", "fits"),
-    [
-        (Field(FieldKind.LABEL, (), np.dtype("int64"), 0), True),
-        (Field(FieldKind.LABEL, (), np.dtype("uint8"), 0), True),
-        (Field(FieldKind.LABEL, (), np.dtype("bool"), 0), True),
-        (Field(FieldKind.LABEL, (), np.dtype("float32"), 0), False),  # would lose what is behind the point
-        (Field(FieldKind.LABEL, (4,), np.dtype("int64"), 1), False),
-        (ENCODED, True),
-        (None, True),
-    ],
-    ids=str,
-)
-def test_a_target_is_one_whole_number_or_a_mask_or_nothing(target: Field | None, fits: bool) -> None:
-    assert TFRecord().can_hold(SampleSpec(ENCODED, target)) == fits
+@pytest.mark.parametrize("part", [*FITTING, target((), "float32"), target((4,), "int64")], ids=str)
+def test_a_target_is_one_whole_number_or_a_mask_or_nothing(part: Field | None) -> None:
+    assert TFRecord().can_hold(SampleSpec(ENCODED, part)) == (part in FITTING)
 
 
 def test_an_unsigned_label_that_int64_does_not_hold_is_refused() -> None:
-    spec = SampleSpec(ENCODED, Field(FieldKind.LABEL, (), np.dtype(np.uint64), 0))
+    spec = SampleSpec(ENCODED, target((), "uint64"))
     assert TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63 - 1))]) > 0
     with pytest.raises(StorageError, match=r"from -2\*\*63 to 2\*\*63 - 1, but got 9223372036854775808\."):
         TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63))])
