@@ -26,14 +26,13 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import AutopipeError, BadSampleError
+from autopipe.errors import BadSampleError
 from autopipe.workload import order
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import _FLAGS, MAX_PIXELS, decode
 from autopipe.workload.ops.planner import make_plan, run
 from autopipe.workload.program import Programs, programs
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from tests.contract.op_references import CASES
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 
@@ -192,18 +191,6 @@ def test_every_colour_is_turned_as_by_numpy(number: float) -> None:
             np.testing.assert_array_equal(out[0], image)
 
 
-def test_each_instruction_is_one_of_an_op() -> None:
-    """So that it is compared with a reference, which `tests/contract/op_references.py` has of each op."""
-    used = set[str]()
-    for case in CASES:
-        for kind in FieldKind:
-            with contextlib.suppress(AutopipeError):
-                is_encoded = kind is FieldKind.ENCODED
-                field = Field(kind, None if is_encoded else (8, 8, 3), None if is_encoded else np.dtype(np.uint8), 3)
-                used |= {each.name for each in case.op.instructions(field) or ()}
-    assert used == native.codes().keys()
-
-
 def test_an_instruction_that_is_not_there_is_refused() -> None:
     with pytest.raises(KeyError, match="SHARPEN"):
         native.Program([(native.Instruction("SHARPEN"), 0)], (8, 8, 3), np.dtype(np.uint8))
@@ -231,9 +218,7 @@ def test_images_are_rotated_by_their_exif_tags(orientation: int) -> None:
     ),
     parts=strategies.tuples(*[strategies.just(1.0) | strategies.floats(0.01, 1)] * 2),
 )
-def test_the_rectangle_of_a_crop_of_any_jpeg_has_the_pixels_of_the_whole(
-    size: tuple[int, int], channels: tuple[Any, Any], flags: dict[str, Any], parts: tuple[float, float]
-) -> None:
+def test_a_crop_of_any_jpeg_has_the_pixels_of_the_whole(size: Any, channels: Any, flags: Any, parts: Any) -> None:
     crop = [max(1, int(side * part)) for side, part in zip(size, parts, strict=True)]
     compare([ap.Decode(channels[1]), ap.RandomCrop(*crop)], Encoded([jpeg(pixels(size, channels[0]), **flags)]))
 
@@ -284,11 +269,6 @@ def test_an_image_and_its_mask_take_the_same_random_numbers() -> None:
     compare([*ops, ap.Cast("int32", on="mask")], source)
 
 
-def test_a_row_of_65535_pixels_is_resized() -> None:
-    images = [png(pixels((1, 65535))), png(pixels((65535, 1))), jpeg(pixels((1, 65500))), jpeg(pixels((65500, 1)))]
-    compare([ap.Decode(), ap.Resize(3, 300)], Encoded(images), epochs=1)
-
-
 class Pixels(Encoded):
     """Decoded images and masks in memory, of any dtype."""
 
@@ -307,9 +287,7 @@ NUMBERS = ("uint8", "float32", "uint16", "int16", "float16", "float64", "int64",
     channels=strategies.sampled_from([1, 2, 3, 4, 5]),
     dtypes=strategies.tuples(strategies.sampled_from(NUMBERS), strategies.sampled_from(NUMBERS)),
 )
-def test_arrays_of_any_dtype_are_padded_cut_and_mirrored(
-    size: tuple[int, int], channels: int, dtypes: tuple[str, str]
-) -> None:
+def test_arrays_of_any_dtype_are_padded_cut_and_mirrored(size: Any, channels: int, dtypes: Any) -> None:
     images = [pixels(size, channels, seed).astype(dtypes[0]) for seed in range(3)]
     masks = [(pixels(size, 1, seed)[..., 0] // 64).astype(dtypes[1]) for seed in range(3)]
     assert compare(PLACED, Pixels(images, masks)).has_code == (True, True)
@@ -344,7 +322,7 @@ SIDES = strategies.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 24, 32, 33, 48,
 @example(before=(64, 48), after=(32, 24), channels=7, dtype="uint16", how="area", turned=True)
 @example(before=(64, 26), after=(32, 13), channels=1, dtype="float32", how="area", turned=True)
 @example(before=(200, 200), after=(10, 4), channels=1, dtype="uint16", how="area", turned=True)
-def test_images_of_any_channels_and_depth_are_resized_to_the_bits_of_opencv(
+def test_images_of_any_depth_are_resized_to_the_bits_of_opencv(
     before: tuple[int, int], after: tuple[int, int], channels: int, dtype: str, how: Any, *, turned: bool
 ) -> None:
     image = pixels(before, channels) if dtype == "uint8" else deep_pixels(before, channels, dtype)
@@ -363,14 +341,6 @@ def test_what_is_no_number_is_left_to_python_where_ipp_resizes(strange: float) -
         pytest.skip("OpenCV resizes to other pixels on this machine")
     assert made_natively(steps_of(Pixels([image]), [ap.Resize(11, 12)]), Pixels([image]), 0)[2].all()
     compare([ap.Resize(11, 12, "area")], Pixels([image]))
-
-
-def test_it_is_known_what_is_resized_to_the_bits_of_opencv() -> None:
-    for dtype in ("uint16", "float32"):
-        assert [native.resizes(dtype, "area", channels) for channels in (1, 3, 17, None)] == [True] * 4
-        assert not native.resizes(dtype, "bilinear", 3)  # IPP rounds some columns at the edges differently
-        assert not native.resizes(dtype, "bilinear", 200)  # OpenCV makes several images of them
-    assert not native.resizes("int32", "area", 1)
 
 
 @pytest.mark.parametrize("size", [(1, 65535), (65535, 1), (2, 65535), (65535, 2)])
@@ -398,35 +368,6 @@ def test_png_files_of_sixteen_bits_are_made_natively(channels: Any, how: Any) ->
         compare([ap.Decode(channels, dtype="uint16"), *ops], Encoded(images + alpha * (channels == 3)))
 
 
-@pytest.mark.parametrize("orientation", ["exif", None])
-def test_a_mask_of_sixteen_bits_is_made_natively_beside_its_image(orientation: Any) -> None:
-    masks = [np.random.default_rng(0).integers(0, 900, size, np.uint16) for size in SIZES[4:8]]
-    source = Encoded([jpeg(pixels(size)) for size in SIZES[4:8]], [png(mask) for mask in masks])
-    compare([ap.Decode(orientation=orientation), ap.RandomResizedCrop(*SMALL), ap.RandomFlip()], source)
-
-
-@pytest.mark.filterwarnings("ignore:.*is for values of")  # the samples are of any range
-@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (7, 5), (8, 8), (28, 28), (3, 70)])
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
-def test_the_library_makes_the_bits_of_ops_on_values(size: tuple[int, int], channels: int, dtype: str) -> None:
-    images = [(pixels(size, channels, seed) / (255 if dtype == "float32" else 1)).astype(dtype) for seed in range(4)]
-    images = [each * (257 if dtype == "uint16" else 1) for each in images]
-    for each in images[1:3] if dtype == "float32" else []:
-        each[0, 0] = np.array([-0.0, np.nan, -np.inf])[:channels]
-    brighter = [ap.RandomBrightness(0.4), ap.RandomBrightness(factor=(0.5, 2))] * (dtype != "uint16")
-    own: list[list[Op]] = [
-        [ap.Rescale(-1 / 255)],
-        [ap.RandomFlip(), ap.Rescale(3.0, offset=-0.1), ap.Normalize(0.5, 0.25)],
-        [ap.Normalize((0.1, 0.2, 0.3)[:channels], 0.5), ap.Cast("float32")],
-        [ap.RandomErasing(0.8, value=(1, 2, 3)[:channels]), *brighter],
-    ]
-    for ops in own:
-        assert not compare(ops, Pixels(images)).finish
-    for other in ("float16", "float64", "int32"):
-        compare([ap.RandomFlip(), ap.Rescale(1 / 255), ap.Cast(other)], Pixels([abs(each) for each in images[::3]]))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
 def test_an_op_on_bytes_does_not_take_other_numbers(dtype: str) -> None:
     for op in (ap.RandomContrast(), ap.RandomSaturation(), ap.RandomGrayscale(1.0), ap.Resize(3, 3, "bicubic")):
@@ -436,7 +377,7 @@ def test_an_op_on_bytes_does_not_take_other_numbers(dtype: str) -> None:
 # -------------------- rows that are left to Python
 
 
-def verdict_of(data: bytes, ops: Sequence[Op] = (ap.Decode(), ap.Resize(8, 8))) -> int:
+def verdict_of(data: bytes, ops: Sequence[Op]) -> int:
     good = jpeg(pixels((40, 40)))
     ok, verdict = made_natively(steps_of(Encoded([good]), ops), Encoded([good, data]), 0)[2]
     assert ok == 0
@@ -456,40 +397,36 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_image_is_left(name: str) -> None:
-    assert verdict_of(DAMAGED[name]) != 0
+PROGRESSIVE = jpeg(pixels((64, 64)), progressive=True)
+WITH_RESTARTS = jpeg(pixels((96, 96)), rst_interval=1)
+RESTART = WITH_RESTARTS.rindex(b"\xff\xd5")  # in the lower part
+TABLE = GOOD.index(b"\xff\xc4")
+CROPS: list[list[Op]] = [[ap.Decode(), ap.CenterCrop(8, 8)], [ap.Decode(), ap.Pad(96, 96), ap.CenterCrop(8, 8)]]
+RESIZED: list[list[Op]] = [
+    [decode, ap.Resize(8, 8)]
+    for decode in (ap.Decode(), ap.Decode(strict=False), ap.Decode(strict=False, reduce=(16, 16)))
+]
+LEFT: list[tuple[bytes, list[list[Op]]]] = [
+    *((data, RESIZED[:1]) for data in DAMAGED.values()),
+    *((bad, RESIZED) for bad in (DAMAGED["garbage inside"], GOOD[:TABLE] + bytes(3) + GOOD[TABLE:])),
+    (PROGRESSIVE[: PROGRESSIVE.rindex(b"\xff\xda")] + b"\xff\xd9", [RESIZED[0], CROPS[0]]),  # without its last scan
+    (WITH_RESTARTS[:RESTART] + b"\xff\xd0" + WITH_RESTARTS[RESTART + 2 :], CROPS),  # the next number is missing
+    *((WITH_RESTARTS[:rest], CROPS) for rest in (-1, -2, -700)),
+    (jpeg(pixels((50, 50))), [[ap.Decode(max_pixels=1600), ap.Resize(8, 8)]]),
+    (jpeg(pixels((39, 50))), [[ap.Decode(), ap.CenterCrop(40, 40)]]),
+]
 
 
-@pytest.mark.parametrize("decode", [ap.Decode(), ap.Decode(strict=False), ap.Decode(strict=False, reduce=(16, 16))])
-def test_what_is_made_of_a_damaged_jpeg_is_left_to_python(decode: Op) -> None:
-    header = GOOD.index(b"\xff\xc4")
-    for bad in (DAMAGED["garbage inside"], GOOD[:header] + bytes(3) + GOOD[header:]):
-        assert verdict_of(bad, [decode, ap.Resize(8, 8)]) != 0
+@pytest.mark.parametrize(("data", "chains"), LEFT)
+def test_a_damaged_or_too_large_or_small_image_is_left_also_behind_a_crop(data: bytes, chains: list[list[Op]]) -> None:
+    for ops in chains:
+        assert verdict_of(data, ops) != 0
 
 
-def test_a_progressive_file_without_its_last_scan_is_left_to_python() -> None:
-    good = jpeg(pixels((64, 64)), progressive=True)
-    bad = good[: good.rindex(b"\xff\xda")] + b"\xff\xd9"
-    for ops in ([ap.Decode(), ap.Resize(8, 8)], [ap.Decode(), ap.CenterCrop(8, 8)]):
-        assert verdict_of(good, ops) == 0
-        assert verdict_of(bad, ops) != 0
-
-
-@pytest.mark.parametrize("rest", [-1, -2, -700])
-def test_damage_behind_a_crop_is_found(rest: int) -> None:
-    image = pixels((96, 96))
-    good = jpeg(image, rst_interval=1)
-    at = good.rindex(b"\xff\xd5")  # a restart in the lower part: the next number is missing
-    for bad in (good[:at] + b"\xff\xd0" + good[at + 2 :], good[:rest]):
-        assert verdict_of(bad, [ap.Decode(), ap.Pad(96, 96), ap.CenterCrop(8, 8)]) != 0
-        assert verdict_of(bad, [ap.Decode(), ap.CenterCrop(8, 8)]) != 0
-    assert verdict_of(good, [ap.Decode(), ap.CenterCrop(8, 8)]) == 0
-
-
-def test_too_many_pixels_and_too_small_images_are_left() -> None:
-    assert verdict_of(jpeg(pixels((50, 50))), [ap.Decode(max_pixels=1600), ap.Resize(8, 8)]) != 0
-    assert verdict_of(jpeg(pixels((39, 50))), [ap.Decode(), ap.CenterCrop(40, 40)]) != 0
+@pytest.mark.parametrize("data", [PROGRESSIVE, WITH_RESTARTS])
+def test_what_is_whole_is_taken(data: bytes) -> None:
+    for ops in (RESIZED[0], CROPS[0]):
+        assert verdict_of(data, ops) == 0
 
 
 # -------------------- kinds of PNG
@@ -594,12 +531,14 @@ def test_kinds_of_png_that_are_left_to_python() -> None:
         assert by_program(data, (*size, 3), decoding()) is None
 
 
-def test_masks_of_palettes_become_classes() -> None:
+def test_masks_of_palettes_become_classes_and_those_of_sixteen_bits_stay_beside_their_images() -> None:
     sizes = SIZES[3:9]
-    masks = [png_of(size, 3, 2) for size in sizes]
+    images, masks = [jpeg(pixels(size)) for size in sizes], [png_of(size, 3, 2) for size in sizes]
     palette = tuple({tuple(each) for data in masks for each in decode(data, None).reshape(-1, 3).tolist()})
-    source = Encoded([jpeg(pixels(size)) for size in sizes], masks)
-    compare([ap.Decode(), ap.MaskToClass(palette), ap.Resize(*SMALL)], source, epochs=1)
+    compare([ap.Decode(), ap.MaskToClass(palette), ap.Resize(*SMALL)], Encoded(images, masks), epochs=1)
+    deep = [png(np.random.default_rng(0).integers(0, 900, size, np.uint16)) for size in sizes]
+    for orientation in ("exif", None):
+        compare([ap.Decode(orientation=orientation), ap.RandomResizedCrop(*SMALL)], Encoded(images, deep))
 
 
 def test_files_are_read(tmp_path: Any) -> None:

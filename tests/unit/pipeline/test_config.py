@@ -60,12 +60,6 @@ def test_a_key_is_the_same_in_every_release_and_tells_apart_what_counts() -> Non
     assert len({PipelineConfig(loader=loader, keep=keep).key() for keep in places}) == len(places)
 
 
-def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> None:
-    assert PipelineConfig(loader=Threads(workers=2)).short() == "threads(workers=2)"
-    special = PipelineConfig(loader=Threads(workers=2, queue_size=3), keep="memory", device_prefetch=0)
-    assert special.short() == "threads(workers=2, queue_size=3) keep=memory device_prefetch=0"
-
-
 IMPOSSIBLE = (
     "Threads(workers=0)", "Threads(workers='2')", "Threads(workers=2, queue=3)", "Threads()", "Threads(wrkers=2)",
     "TfData(num_parallel_calls='many')", "TfData(prefetch=-1)",

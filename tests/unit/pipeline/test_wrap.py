@@ -1,19 +1,12 @@
 from __future__ import annotations
 
-import collections
-import contextlib
 import functools
-import gc
 import itertools
-import multiprocessing
 import re
-import sys
 import threading
 import types
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,68 +16,22 @@ import pytest
 import tensorflow as tf
 
 import autopipe as ap
-from autopipe import frameworks
 from autopipe.errors import ConfigError, DataWarning, LoaderError, ModelError, WorkloadError
 from autopipe.measure import verify
 from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.batching import stream
 from autopipe.pipeline.batching.datasets import copied
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.search.space import from_config, of_wrapped, to_config
+from autopipe.search.space import of_wrapped
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes.facts import known
-from tests.unit.pipeline.devices.models import classifier
-
-X = np.arange(20, dtype=np.float32).reshape(10, 2)
-Y = np.arange(10)
-
-
-def make_tensors(calls: int = 1, prefetch: int = 0) -> Any:
-    dataset = tf.data.Dataset.from_tensor_slices((X, Y))
-    return dataset.map(lambda x, y: (x, y), num_parallel_calls=calls).batch(4).prefetch(prefetch)
-
-
-class Items(keras.utils.PyDataset):
-    def __init__(self, count: int, make: Callable[[int], Any], **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._count, self._make = count, make
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Any:
-        return self._make(index)
-
-
-def rows(index: int) -> tuple[Any, Any]:
-    return X[4 * index :][:4], Y[4 * index :][:4]
-
-
-def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> ap.Workload:
-    return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps, shuffle=False)
-
-
-def as_it_is(workload: ap.Workload) -> ap.PipelineConfig:
-    config = wrap.as_it_is(workload)
-    assert config is not None
-    return config
-
-
-def choices(workload: ap.Workload) -> dict[str, Any]:
-    assert isinstance(workload.data, WrappedData)
-    return workload.data.choices
-
-
-def opened(workload: ap.Workload) -> ap.Loader:
-    return assembly.build_loader(workload, as_it_is(workload))
-
+from tests.unit.pipeline.datasets import Items, X, Y, as_it_is, choices, make_tensors, opened, rows, wrapped
 
 PLAIN = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
-TENSORS = _wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
-SEQUENCE = _wrapped(lambda workers=1: Items(3, rows, workers=workers), workers=[1, 2])
+TENSORS = wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
+SEQUENCE = wrapped(lambda workers=1: Items(3, rows, workers=workers), workers=[1, 2])
 
 
 @pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
@@ -105,9 +52,9 @@ def test_a_wrapped_dataset_gives_its_batches_as_they_are(workload: ap.Workload) 
 
 
 def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
-    config = as_it_is(_wrapped(make_tensors, prefetch=[2, 4], calls=[8]))
+    config = as_it_is(wrapped(make_tensors, prefetch=[2, 4], calls=[8]))
     assert config.loader == Wrapped.model_validate({"calls": 1, "prefetch": 0})
-    config = as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
+    config = as_it_is(wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
     assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})  # without one, the first choice
     assert wrap.as_it_is(PLAIN) is None
 
@@ -203,7 +150,7 @@ def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
         made.append(Counted(workers=calls))
         return made[-1]
 
-    with opened(_wrapped(make, steps=2)) as loader:
+    with opened(wrapped(make, steps=2)) as loader:
         for epoch in range(2):
             list(loader.batches(epoch))
     assert made[-1].seen == ["begin", "end"] * 2
@@ -215,26 +162,6 @@ def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_n
     assert isinstance(workload.data, wrap.WrappedData)
     assert (len(workload.data), workload.data.by_index, dataset.seen) == (6, True, [])
     assert {"workers", "use_multiprocessing"} <= set(choices(workload))
-
-
-class Numbers:
-    """Batches without an end, each made from its number, as a dataset of Grain that repeats."""
-
-    def __len__(self) -> int:
-        return sys.maxsize
-
-    def __getitem__(self, index: int) -> Any:
-        return numbered(index)
-
-
-@pytest.mark.parametrize("config", [None, ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")])
-def test_an_endless_dataset_with_an_index_is_wrapped_by_index_and_its_numbers_go_on(
-    config: ap.PipelineConfig | None,
-) -> None:
-    workload = ap.wrap(Numbers(), steps=3)
-    with assembly.build_loader(workload, config or as_it_is(workload)) as loader:
-        epochs = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(2)]
-    assert epochs == [[0, 1, 2], [3, 4, 5]]
 
 
 # ---------------------------------------------------------------- a function of a batch in the model's place
@@ -274,20 +201,6 @@ def frame(batch: Any) -> Any:
     return [type(batch), *map(frame, batch)] if isinstance(batch, tuple | list) else type(batch)
 
 
-def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
-    class Failing(Counted):
-        def __getitem__(self, index: int) -> tuple[Any, Any]:
-            if index == 2 and self.seen.count("begin") == 1:
-                raise OSError("a disk is full")
-            return super().__getitem__(index)
-
-    workload = _wrapped(lambda calls=1: Failing(workers=calls), steps=3)
-    with opened(workload) as loader:
-        with pytest.raises(OSError, match="a disk is full"):
-            list(loader.batches(0))
-        assert [int(x[0, 0]) for x, _ in loader.batches(0)] == [0, 1, 2]
-
-
 OTHER_PARAMETERS: tuple[Any, ...] = (["calls"], {"calls": 4}, {1: [4]})
 NO_STEPS: tuple[Any, ...] = (0, 4.0)
 NO_VALUES: tuple[list[Any], ...] = ([], [None], [types.SimpleNamespace()])
@@ -296,12 +209,12 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: ap.wrap(make_tensors, step=3), WorkloadError, "`step` must be a function"),  # type: ignore[arg-type]
     (lambda: ap.wrap(make_tensors, step=print, model=keras.Sequential), WorkloadError, "`step` must be a function"),
     (lambda: ap.wrap(Counted()), WorkloadError, "goes on without an end"),
-    (lambda: ap.wrap(Numbers()), WorkloadError, "goes on without an end"),
+
     (lambda: ap.wrap(Items(3, rows), parameters={"worker": [1]}), WorkloadError, "`Items` has no parameter `worker`"),
-    *((functools.partial(_wrapped, steps=each), WorkloadError, f"`steps`.*{each!r}") for each in NO_STEPS),
+    *((functools.partial(wrapped, steps=each), WorkloadError, f"`steps`.*{each!r}") for each in NO_STEPS),
     *((functools.partial(wrap.wrap, make_tensors, parameters=each), WorkloadError, "`parameters` must name parameters "
       "and list the values to try of each") for each in OTHER_PARAMETERS),
-    *((functools.partial(_wrapped, calls=each), WorkloadError, "must have some values to try") for each in NO_VALUES),
+    *((functools.partial(wrapped, calls=each), WorkloadError, "must have some values to try") for each in NO_VALUES),
     *((functools.partial(Wrapped.model_validate, {"calls": each}), ConfigError, "must be a number, text or truth value")
       for each in NO_VALUES),
     (lambda: ap.build_trainer(TENSORS, as_it_is(TENSORS)), ModelError, "has no `model`"),
@@ -352,7 +265,7 @@ def in_place(change: Callable[[Any], Any], place: int) -> Callable[..., Any]:
 )
 def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
     with pytest.raises(WorkloadError) as refused:
-        _wrapped(function, steps=2)
+        wrapped(function, steps=2)
     assert re.search(said, f"{refused.value.message} {refused.value.hint}", re.DOTALL)
 
 
@@ -373,61 +286,30 @@ def of_grain(rows: Any) -> Any:
     return grain.MapDataset.source(list(range(8))).map(lambda row: _of_each(rows, row)).batch(4)
 
 
-@pytest.mark.parametrize("form", [of_tf_data, of_py_dataset, of_generator])
-def test_batches_of_several_parts_and_weights_are_wrapped(form: Callable[[Any], Any]) -> None:
-    parts = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
-    with opened(_wrapped(lambda calls=1: form(parts))) as loader:
-        assert loader.spec.labels == ("x.a", "y.0", "x.b", "y.1", "sample_weight")
-        x, y, weight = next(loader.epoch(0))
-        assert [len(part) for part in next(iter(loader.native_dataset(0, 1)))] == [4] * 5
-    for found, expected in ((x["b"], X[:4] + 1), (y[1], Y[:4] + 1), (weight, np.ones(4))):
-        np.testing.assert_array_equal(found, expected)
-
-
-TARGETS: dict[str, tuple[Any, str]] = {
-    "one-hot": (np.eye(10, dtype=np.float32), "categorical_crossentropy"),
-    "vector of one": (Y[:, None], "mse"),
-    "mask": (np.arange(60, dtype=np.uint8).reshape(10, 3, 2), "mse"),
-    "mask of one-hots": (np.ones((10, 2, 2, 5), np.float32), "categorical_crossentropy"),
-    "named": ({"kind": np.eye(10, dtype=np.float32), "where": np.ones((10, 3, 2), np.float32)}, "mse"),
-}
-
-
 def _of_each(rows: Any, which: Any) -> Any:
     return tf.nest.map_structure(lambda part: part[which], rows)
 
 
 @pytest.mark.parametrize(
-    ("target", "form"),
+    ("y", "form"),
     [
-        ("one-hot", of_tf_data),
-        ("named", of_tf_data),
-        ("mask of one-hots", of_py_dataset),
-        ("mask", of_generator),
-        ("vector of one", of_grain),
+        (np.eye(10, dtype=np.float32), of_tf_data),
+        ({"kind": np.eye(10, dtype=np.float32), "where": np.ones((10, 3, 2), np.float32)}, of_tf_data),
+        (np.ones((10, 2, 2, 5), np.float32), of_py_dataset),
+        (np.arange(60, dtype=np.uint8).reshape(10, 3, 2), of_generator),
+        (Y[:, None], of_grain),
     ],
+    ids=["one-hot", "named", "mask of one-hots", "mask", "vector of one"],
 )
-def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, form: Callable[[Any], Any]) -> None:
-    y, loss = TARGETS[target]
+def test_targets_of_any_shape_are_planned_and_looked_at(y: Any, form: Callable[[Any], Any]) -> None:
     weight = tf.nest.map_structure(lambda part: np.ones(part.shape[:-1], np.float32), y)
     rows = (X, y) if form is of_tf_data else (X, y, weight)
-
-    def output(part: Any) -> Any:
-        dense = keras.layers.Dense(int(np.prod(part.shape[1:])), activation="sigmoid")
-        return keras.layers.Reshape(part.shape[1:])(dense(x))
-
-    x = keras.Input((2,))
-    model = keras.Model(x, tf.nest.map_structure(output, y))
-    model.compile("sgd", loss, run_eagerly=True)
-    workload = wrap.wrap(lambda calls=1: form(rows), model=model, parameters={"calls": [1, 2]})
-    config = as_it_is(workload)
+    workload = wrapped(lambda calls=1: form(rows))
     fields = dict(zip(make_plan(workload).source.labels, make_plan(workload).source.columns, strict=True))
     for name, part in (y if isinstance(y, dict) else {"": y}).items():
         assert known(fields[f"y.{name}".rstrip(".")]).shape == part.shape[1:]
-    found = verify.repeats(workload, [config], VerifyOptions(samples=8), Mock(spec=Report))
+    found = verify.repeats(workload, [as_it_is(workload)], VerifyOptions(samples=8), Mock(spec=Report))
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 8)]
-    with assembly.build_trainer(workload, config) as trainer:
-        assert np.isfinite(trainer.fit(epochs=1, verbose=0).history["loss"]).all()
 
 
 def of_parts(size: int = 2) -> Iterator[Any]:
@@ -451,18 +333,14 @@ def sized(size: int = 2) -> Any:
         (sized, 3, r"whatever its parameters, but with {'size': 3} one has \(4, 3\)"),
     ],
 )
-def test_a_batch_of_another_shape_is_refused_and_parameters_are_blamed_if_they_were_changed(
-    function: Callable[..., Any], size: int, said: str
-) -> None:
+def test_a_batch_of_another_shape_is_refused_and_changed_parameters_blamed(function: Any, size: int, said: str) -> None:
     config = ap.PipelineConfig(loader=Wrapped.model_validate({"size": size}), finish="host")
-    with assembly.build_loader(_wrapped(function, size=[2, 3]), config) as made, pytest.raises(LoaderError, match=said):
+    with assembly.build_loader(wrapped(function, size=[2, 3]), config) as made, pytest.raises(LoaderError, match=said):
         list(made.batches(0))
 
 
 @pytest.mark.parametrize("form", ["batches", "native_dataset"])
-@pytest.mark.parametrize(
-    ("ours", "whole"), [(False, False), (False, True), (True, False)], ids=["short last", "drop_remainder", "ours"]
-)
+@pytest.mark.parametrize(("ours", "whole"), [(False, False), (False, True), (True, False)])
 def test_a_cache_is_complete_after_the_first_epoch(form: str, *, ours: bool, whole: bool) -> None:
     made: list[int] = []
 
@@ -476,7 +354,7 @@ def test_a_cache_is_complete_after_the_first_epoch(form: str, *, ours: bool, who
         return (dataset if ours else dataset.cache()).batch(4, drop_remainder=whole)
 
     config = ap.PipelineConfig(loader=Wrapped(tf_cache="memory" if ours else "none"), finish="host")
-    with assembly.build_loader(_wrapped(make), config) as loader:
+    with assembly.build_loader(wrapped(make), config) as loader:
         made.clear()  # what the look at the first batch made
         for epoch in range(3):
             batches = iter(loader.batches(epoch) if form == "batches" else loader.native_dataset(epoch, 1))
@@ -484,29 +362,6 @@ def test_a_cache_is_complete_after_the_first_epoch(form: str, *, ours: bool, who
                 next(batches)
             del batches
     assert sorted(made) == list(range(10))
-
-
-@pytest.mark.parametrize("form", ["batches", "native_dataset"])
-@pytest.mark.parametrize("kind", ["one worker", "two workers", "generator"])
-def test_each_batch_of_an_epoch_is_made_once(form: str, kind: str) -> None:
-    made: list[int] = []
-
-    def batch(index: int) -> Any:
-        made.append(index)
-        return rows(index)
-
-    def make(calls: int = 2 if kind == "two workers" else 1) -> Any:
-        return (batch(index) for index in range(3)) if kind == "generator" else Items(3, batch, workers=calls)
-
-    with opened(_wrapped(make)) as loader:
-        made.clear()  # what the looks at the first batches made
-        spec = [0, 1] if form == "native_dataset" and kind != "generator" else []  # that Keras makes for TensorFlow's
-        for epoch in range(3):
-            batches = iter(loader.batches(epoch) if form == "batches" else loader.native_dataset(epoch, 1))
-            for _ in range(len(loader)):
-                next(batches)
-            del batches
-    assert sorted(made) == sorted([0, 1, 2] * 3 + spec)
 
 
 def test_a_closed_loader_says_so() -> None:
@@ -517,245 +372,6 @@ def test_a_closed_loader_says_so() -> None:
         next(iter(loader.batches(0)))
 
 
-def test_what_on_epoch_end_raises_comes_once(capfd: pytest.CaptureFixture[str]) -> None:
-    class Failing(Items):
-        ended = 0
-
-        def on_epoch_end(self) -> None:
-            self.ended += 1
-            if armed and self.ended == 2:
-                raise OSError("the index is gone")
-
-    armed = False
-    model = functools.partial(classifier, shape=(2,), classes=10)
-    workload = wrap.wrap(lambda calls=1: Failing(3, rows), model=model, parameters={"calls": [1]})
-    config = as_it_is(workload)
-    armed = True
-    with assembly.build_trainer(workload, config) as trainer, pytest.raises(OSError, match="the index is gone"):
-        trainer.fit(epochs=2, verbose=0)
-    gc.collect()
-    assert "Exception ignored" not in capfd.readouterr().err
-
-
-def test_any_number_may_be_tried() -> None:
-    workload = _wrapped(make_tensors, prefetch=[np.int64(1), 4, tf.data.AUTOTUNE])
-    values = choices(workload)["prefetch"]
-    assert (values, {type(value) for value in values}) == ((1, 4, -1), {int})
-
-
-class DataLoader:
-    """Built as torch's is, which forks its workers unless it is told otherwise."""
-
-    __module__ = "torch.utils.data.dataloader"
-    _iterator: Iterator[Any] | None = None
-
-    def __init__(self, num_workers: int, context: Any = None) -> None:
-        self.num_workers, self.multiprocessing_context = num_workers, context
-
-    def __len__(self) -> int:
-        return 3
-
-    def __iter__(self) -> Iterator[Any]:
-        return ((X[start : start + 4], Y[start : start + 4]) for start in range(0, 10, 4))
-
-
-OWN = type("Own", (DataLoader,), {"__module__": __name__})  # a class of one's own
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Items(2, rows, workers=2, use_multiprocessing=True), "forked after JAX.*use_multiprocessing=False"),
-        (lambda: DataLoader(2), 'DataLoader with num_workers=2 forks.*JAX.*="forkserver"'),
-        (lambda: OWN(2), 'DataLoader with num_workers=2 forks.*JAX.*="forkserver"'),
-    ],
-)
-def test_what_would_fork_after_a_framework_has_run_is_refused(
-    monkeypatch: pytest.MonkeyPatch, make: Any, said: str
-) -> None:
-    monkeypatch.setattr(frameworks, "running_framework", lambda: "JAX")
-    with pytest.raises(LoaderError) as error:
-        ap.wrap(make, steps=3)  # a PyDataset goes on
-    assert re.search(said, f"{error.value.message} {error.value.hint}", re.DOTALL)
-
-
-@pytest.mark.parametrize(
-    ("opens", "workers", "against"),
-    [
-        (lambda path: path.open("rb"), 1, "threads would share `Items.file`, and move the position in it"),
-        (lambda path: path.open("rb"), 2, None),  # threads of Keras share it as it is
-        (lambda path: path.open("ab"), 1, None),
-        (lambda path: (path.open("rb"), threading.Lock()), 1, None),
-        (lambda path: zipfile.ZipFile(path, "w"), 1, None),  # which lets one read at a time
-    ],
-)
-def test_threads_are_not_tried_where_they_would_move_the_position_in_a_file_of_all(
-    tmp_path: Path, opens: Any, workers: int, against: str | None
-) -> None:
-    (tmp_path / "a").touch()
-    dataset, opened = Items(3, rows, workers=workers), opens(tmp_path / "a")
-    dataset.file, dataset.lock = opened if isinstance(opened, tuple) else (opened, None)
-    with dataset.file:
-        workload = wrap.wrap(lambda: dataset)
-        said = ap.Threads.against(workload.data)
-        config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 2}))
-        fails = pytest.raises(LoaderError, match="`workers` above 1 are threads of Keras, and threads would share")
-        with contextlib.nullcontext() if against is None else fails:
-            ap.build_loader(workload, config).close()
-    assert str(said).startswith(str(against))
-
-
-class Careless:
-    """Batches by an index that do what several threads must not do at once."""
-
-    def __init__(self, does: str) -> None:
-        self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
-        self.count, self.turns, self.changes = 0, 0, [types.SimpleNamespace(angle=0.0)]
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> Any:
-        if self.does == "opens":
-            self.file = getattr(self, "file", None) or Path(__file__).open("rb")  # noqa: SIM115  # as readers do
-        if self.does == "sets":
-            self.index = float(index)
-        if self.does == "draws":  # what an image and its mask are to be turned by
-            self.changes[0].angle = float(index)
-        if self.does == "counts":
-            self.count += 1
-        if self.does == "takes turns":
-            self.turns += 1
-            index += 0 * self.turns
-        if self.does == "fills":
-            self.x[:] = index
-            return self.x
-        self.numbers.append(index)  # as a cache does
-        return np.full((4, 3), index, np.float32)
-
-
-@pytest.mark.parametrize(
-    ("does", "said"),
-    [
-        ("opens", "threads would share `Careless.file`, and move the position in it while others read"),
-        ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
-        ("draws", "threads would share `Careless.changes[0].angle`, which each `Careless[i]` sets"),
-        ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
-        ("takes turns", "threads would share `Careless.turns`, which each `Careless[i]` sets"),
-        ("counts", None),
-        ("keeps", None),
-    ],
-)
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("forked_nurseries")
-def test_threads_are_not_tried_where_asking_for_a_batch_changes_what_they_would_share(
-    does: str, said: str | None
-) -> None:
-    assert ap.Threads.against(wrap.wrap(Careless(does)).data) == said
-    with ap.live(Careless(does)) as batches:
-        assert [x[0, 0] for x in batches] == [0, 1, 2]
-        feeding: Any = batches._loader
-        assert feeding.watch.config.loader.kind == ("threads" if said is None else "processes")
-
-
-def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers() -> None:
-    workload = wrap.wrap(Items(3, rows, workers=8, use_multiprocessing=True), model=None)
-    knobs = {"max_queue_size": 10, "use_multiprocessing": True, "workers": 8}
-    assert as_it_is(workload).loader == Wrapped.model_validate(knobs)
-    assert choices(workload)["use_multiprocessing"] == (False, True)
-    assert {1, 8} <= set(choices(workload)["workers"])
-    configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 2}).grid()]
-    counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
-    assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 36, "processes": 36}
-    assert as_it_is(workload).key() in {config.key() for config in configs}
-
-
-def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
-    def make(add: int = 0, workers: int = 1) -> Any:
-        return Items(3, lambda index: (X[4 * index :][:4] + add, Y[4 * index :][:4]), workers=workers)
-
-    workload = wrap.wrap(make, model=None, parameters={"add": [0, 5], "workers": [1, 2]}, shuffle=False)
-    configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 1}).grid()]
-    kinds = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
-    assert kinds == {"wrapped": 4, "threads": 2 * 36, "processes": 2 * 36}
-    assert {to_config(from_config(each)).key() for each in configs} == {each.key() for each in configs}
-    for loader in (
-        {"loader": Wrapped.model_validate({"add": 5})},
-        {"loader": ap.Threads(workers=1), "arguments": {"add": 5}},
-    ):
-        with assembly.build_loader(workload, ap.PipelineConfig(finish="host", **loader)) as made:
-            np.testing.assert_array_equal(np.concatenate([x for x, _ in made.batches(0)]), X + 5)
-
-
-def test_the_values_of_keras_knobs_may_be_given() -> None:
-    workload = wrap.wrap(dataset := Items(3, rows), model=None, parameters={"workers": [1, 4]}, shuffle=False)
-    assert choices(workload) == {"workers": (1, 4)}
-    config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 4}), finish="host")
-    with assembly.build_loader(workload, config) as loader:
-        assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_workers_of_grain_import_again_begins_no_others(
-    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which would wait for that import to end."""
-
-    class Batches:
-        multiprocessing_options = types.SimpleNamespace(num_workers=workers)
-
-        def __iter__(self) -> Iterator[Any]:
-            yield np.zeros((4, 2)), np.zeros(4)
-
-    (file := tmp_path / "train.py").write_text("wrapped = ap.wrap(batches)")
-    names = {"ap": ap, "batches": Batches(), "__name__": "train"}
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: multiprocessing.current_process())
-    with pytest.raises(LoaderError, match=r"def workload") if workers else contextlib.nullcontext():
-        exec(compile(file.read_text(), str(file), "exec"), names)
-    assert ("wrapped" in names) == (workers == 0)
-
-
-def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.setattr(frameworks, "running_framework", lambda: None)
-        feeder = WrappedData(lambda: DataLoader(2), {}).make({})
-        assert len(list(feeder.epoch("arrays"))) == 3
-    tf.constant(0)
-    with pytest.raises(LoaderError, match="forks"):
-        next(feeder.epoch("arrays"))
-
-
-def test_forking_is_judged_without_settling_how_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = Mock(side_effect=lambda allow_none=False: None if allow_none else "fork")
-    monkeypatch.setattr(multiprocessing, "get_start_method", method)
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn"])
-    monkeypatch.setattr(frameworks, "running_framework", lambda: "TensorFlow")
-    with pytest.raises(LoaderError, match="forks"):
-        stream.require_safe_workers(DataLoader(2))
-    method.assert_called_once_with(allow_none=True)
-
-
-def test_a_data_loader_that_forks_nothing_is_read() -> None:
-    tf.constant(0)
-    begins_anew = DataLoader(2, multiprocessing.get_context("forkserver"))
-    there_already = DataLoader(2)
-    there_already._iterator = iter(())  # as of persistent workers
-    for loader in (DataLoader(0), begins_anew, there_already):
-        assert len(list(WrappedData(functools.partial(lambda made: made, loader), {}).make({}).epoch("arrays"))) == 3
-
-
-def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
-    seen: list[Any] = []
-
-    def make(calls: int = 1, prefetch: int | None = None) -> Any:
-        seen.append(prefetch)
-        return make_tensors(calls)
-
-    workload = _wrapped(make, calls=[1, 2], prefetch=[4, 8])
-    opened(workload).close()
-    assert (set(seen), as_it_is(workload).loader) == ({None}, Wrapped.model_validate({"calls": 1}))
-
-
 # ---------------------------------------------------------------- what gives its batches one after the other
 
 
@@ -764,17 +380,6 @@ def generated(count: int = 3) -> Iterator[Any]:
     for number in range(count):
         x.fill(number)
         yield x, np.full(4, number)
-
-
-class Listed:
-    def __init__(self, count: int = 3) -> None:
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Any]:
-        return generated(self._count)
 
 
 def from_grain(calls: int = 1) -> Any:
@@ -808,7 +413,6 @@ EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
     "all": (five, 5, [[0, 1, 2, 3, 4]] * 2),
     "endless Grain": (lambda calls=1: from_grain().repeat(), 4, [[0, 1, 2, 0], [1, 2, 0, 1]]),
     "counted generator": (lambda calls=1: generated(), None, WHOLE),
-    "counted iterable": (lambda calls=1: Listed(), None, WHOLE),
     "counted MapDataset": (from_grain, None, WHOLE),
     "counted tf.data": (lambda calls=1: count_up().take(3).filter(lambda x, y: True), None, WHOLE),
 }
@@ -816,10 +420,8 @@ EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
 
 @pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
 @pytest.mark.parametrize(("make", "steps", "epochs"), EPOCHS.values(), ids=EPOCHS)
-def test_epochs_follow_each_other_by_hand_and_in_fit(
-    make: Callable[..., Any], steps: int | None, epochs: list[list[int]]
-) -> None:
-    workload = _wrapped(make, steps=steps)
+def test_epochs_follow_each_other_by_hand_and_in_fit(make: Any, steps: int | None, epochs: list[list[int]]) -> None:
+    workload = wrapped(make, steps=steps)
     with opened(workload) as loader:
         assert len(loader) == len(epochs[0])
         read = (list(loader.batches(number)) for number in range(len(epochs)))  # a generator may fill an array again
@@ -838,19 +440,17 @@ def test_epochs_follow_each_other_by_hand_and_in_fit(
         (lambda calls=1: generated(10**9), "did not end in"),
     ],
 )
-def test_a_dataset_without_an_end_or_of_too_many_batches_needs_its_steps(
-    make: Callable[..., Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_without_an_end_or_of_many_batches_needs_steps(make: Any, said: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(wrap, "_COUNT_SECONDS", 0.0)
     with pytest.raises(WorkloadError, match=said) as error:
-        _wrapped(make)
+        wrapped(make)
     assert "steps=" in str(error.value.hint)
 
 
 def test_counting_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wrap, "_SILENT_SECONDS", -1.0)
     with pytest.warns(DataWarning, match=r"its batches are counted.*steps=") as told:
-        assert isinstance(_wrapped(lambda calls=1: generated(3)).data, WrappedData)
+        assert isinstance(wrapped(lambda calls=1: generated(3)).data, WrappedData)
     assert len(told) == 1
 
 

@@ -1,23 +1,31 @@
+"""What a kernel writes to a batch and what a cache and the slots of batches hold, refuse and give back."""
+
 from __future__ import annotations
 
-import _thread
-import gc
+import dataclasses
+import json
 import math
-import operator
 import os
-import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, strategies
+from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import OpError
+from autopipe.errors import DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, SlotPool
+from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.loader import Recipe
+from autopipe.workload.op import Op
+from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.facts import known
+from tests.fakes.sources import Made
 
 IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
 LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
@@ -95,23 +103,6 @@ def test_what_is_kept_can_only_be_read(shared: bool) -> None:
     assert (sample[0].max(), sample[1].max()) == (7, 6)
 
 
-def halved(image: Any) -> Any:
-    image /= 2
-    return image
-
-
-def test_an_op_that_writes_to_a_cached_sample_is_an_error_from_the_first_epoch_on() -> None:
-    ops = [ap.Map(np.copy), ap.Map(lambda image, rng: image, random=True), ap.Map(halved)]
-    workload = ap.Workload(data=ap.Arrays(np.full((4, 2, 2, 3), 8.0, np.float32)), ops=ops, batch_size=4)
-    config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), finish="host")
-    with ap.build_loader(workload, config) as plain:
-        assert next(plain.batches(0))[0].max() == 4
-    with ap.build_loader(workload, config.model_copy(update={"keep": "memory"})) as cached:
-        for _ in range(2):
-            with pytest.raises(OpError, match=r"Map on sample .* read-only"):
-                next(cached.batches(0))
-
-
 SPEC = SampleSpec(Field(FieldKind.IMAGE, (3, 5, 3), np.dtype("uint8")), Field(FieldKind.LABEL, (), np.dtype("int64")))
 
 
@@ -125,22 +116,6 @@ def test_fields_lie_aligned_and_apart() -> None:
     again_x, again_y = map(known, layout.arrays(block, 4))
     np.testing.assert_array_equal(again_x, np.full((4, 3, 5, 3), 255, np.uint8), strict=True)
     np.testing.assert_array_equal(again_y, np.full(4, -1), strict=True)
-
-
-def test_a_block_is_shared_by_its_descriptor_and_gone_with_its_arrays() -> None:
-    block = SharedBlock(100)
-    other = SharedBlock(100, os.dup(block.descriptor))
-    descriptors = (block.descriptor, other.descriptor)
-    array = block.array((100,), np.dtype("uint8"))
-    array[:] = 7
-    assert other.array((100,), np.dtype("uint8")).tolist() == [7] * 100
-    del block, other
-    assert array.tolist() == [7] * 100
-    del array
-    gc.collect()
-    for descriptor in descriptors:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(descriptor)
 
 
 def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
@@ -159,23 +134,6 @@ def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
     pool.release(other)
     assert pool.acquire() is slot
     assert pool.acquire() is not other  # no more than one unused is kept
-
-
-class _Tripped(weakref.ref[SharedBlock]):
-    trip = staticmethod(_thread.interrupt_main)
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_a_ctrl_c_that_comes_while_a_batch_goes_is_not_lost() -> None:
-    pool = SlotPool(RowLayout(SPEC, 4), keep=3)
-    slot, last = pool.acquire(), SharedBlock(1)
-    tripped = _Tripped(last, operator.methodcaller("trip"))  # SIGINT comes as this goes: before Python runs again
-    held = [(*pool.lend(slot, 4), last)]
-    del last
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  it comes with any line that follows
-        held.clear()
-        assert tripped() is None
-    assert pool.acquire() is slot
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
@@ -199,3 +157,110 @@ def test_a_batch_that_a_forked_child_reads_is_not_overwritten() -> None:
     batch = pool.lend(slot, 4)
     del batch
     assert pool.acquire() is slot  # what was lent since then comes back
+
+
+BLACK = np.zeros((4, 4, 3), np.uint8)
+MASK = np.zeros((4, 4), np.uint8)
+
+
+def mixed(usual: Any, odd: Any) -> Made:
+    """Samples that are alike where the planner looks, and one that is not."""
+    return Made(9, lambda index: odd if index == 1 else usual)
+
+
+def recipe_of(data: Any, ops: Sequence[Op], cached: float = 0.0) -> Recipe:
+    workload = ap.Workload(data=data, ops=ops, batch_size=2, seed=3)
+    return dataclasses.replace(Recipe.of(workload, make_plan(workload)), cached=cached)
+
+
+def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:
+    made = recipe_of(data, ops, cached=cached)
+    batch = made.spec.empty(2)
+    Kernel(made, MemoryCache.of(made)).fill(0, np.array([0, 1]), batch)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "said"),
+    [
+        ((BLACK, MASK), (BLACK, MASK.astype(np.uint16) + 300), r"y \(4, 4\) uint16, but .* y \(4, 4\) uint8\."),
+        ((BLACK, 3), (BLACK, 0.5), r"y \(\) float64, but .* y \(\) int64"),
+        ((BLACK, 3), (BLACK, float("nan")), r"y \(\) float64, but .* y \(\) int64"),
+        ((BLACK, np.uint8(3)), (BLACK, 300), r"y \(\) int64, but .* y \(\) uint8"),
+        ((BLACK, np.zeros(3)), (BLACK, np.zeros(1)), r"y \(1,\) float64, but .* y \(3,\) float64"),
+        ((BLACK, 0.5), (BLACK, None), r"x \(4, 4, 3\) uint8, but .* and y \(\) float64\."),
+        (BLACK, BLACK.astype(np.float32) + 0.5, r"x \(4, 4, 3\) float32, but a batch holds x \(4, 4, 3\) uint8"),
+    ],
+    ids=["mask of 16 bits", "fraction", "nan", "large label", "one number for three", "none", "floating point"],
+)
+def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: Any, odd: Any, said: str) -> None:
+    with pytest.raises(WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
+        filled(mixed(usual, odd))
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too(cached: float) -> None:
+    said = r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
+    with pytest.raises(WorkloadError, match=said):
+        filled(mixed((BLACK, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 6, 6, 3), np.uint8)
+SMALLER = ap.Resize(4, 4)  # which OpenCV writes into the batch at once, so that later ops get the batch's own memory
+
+
+def smaller(number: int) -> NDArray[np.uint8]:
+    made: NDArray[Any] = cv2.resize(PIXELS[number], (4, 4))
+    return made
+
+
+@pytest.mark.parametrize("cached", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda image: image.swapaxes(0, 1),
+        lambda image: np.broadcast_to(image[..., :1], image.shape),
+        lambda image: image[::-1],
+        lambda image: image,
+    ],
+    ids=["turned", "repeated", "upside down", "as it is"],
+)
+def test_a_view_of_the_batchs_own_pixels_is_what_it_holds(function: Callable[[Any], Any], cached: float) -> None:
+    x, _ = filled(ap.Arrays(PIXELS), cached, (SMALLER, ap.Map(function)))
+    for number in range(2):
+        np.testing.assert_array_equal(x[number], function(smaller(number)))
+
+
+@pytest.mark.parametrize(("cached", "later"), [(0.0, ()), (1.0, ()), (0.0, (ap.RandomErasing(1.0),))])
+def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float, later: tuple[Op, ...]) -> None:
+    inverted = ap.Map(lambda x, y: (255 - x, x), on="both")
+    x, y = filled(ap.Arrays(PIXELS), cached, (SMALLER, inverted, *later))
+    for number in range(2):
+        np.testing.assert_array_equal(y[number], smaller(number))
+        assert later or (x[number] == 255 - smaller(number)).all()
+
+
+def test_bad_samples_are_counted_once_in_each_epoch_and_listed_once(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), 1000)
+    for epoch, bad in ((0, [BadSample(3, 4, "broken")]), (1, [BadSample(3, 4, "broken")] * 2), (2, [])):
+        ledger.record(epoch, bad)
+    assert ledger.counts == {0: 1, 1: 1}
+    assert json.loads((tmp_path / "log").read_text()) == {"index": 3, "replaced_by": 4, "message": "broken"}
+
+
+def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Path) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "gone" / "log"), 1000)
+    with pytest.warns(DataWarning, match=r"cannot be listed in `.*/gone/log`: No such file"):
+        ledger.record(0, [BadSample(3, 9, "broken")])
+    ledger.record(0, [BadSample(4, 9, "broken")])  # another warning would be an error here
+    assert ledger.counts == {0: 2}
+    with pytest.raises(DataError, match=r"11 samples .* are bad.*`ap.verify_files"):
+        ledger.record(0, [BadSample(number, 99, "broken") for number in range(11)])
+
+
+@pytest.mark.parametrize(("samples", "tolerated"), [(10, 1), (100, 1), (1000, 10)])
+def test_more_than_one_percent_is_too_many(tmp_path: Path, samples: int, tolerated: int) -> None:
+    ledger = BadSampleLedger(str(tmp_path / "log"), samples)
+    ledger.record(0, [BadSample(number, number + 1, "broken") for number in range(tolerated)])
+    with pytest.raises(DataError, match=f"{tolerated + 1} samples"):
+        ledger.record(0, [BadSample(99, 0, "broken")])

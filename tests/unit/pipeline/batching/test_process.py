@@ -1,14 +1,16 @@
-"""Worker processes: their messages, their ends, and what is pickled for them."""
+"""Worker processes: their messages, their ends, what is pickled for them, and the trace that all write."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import importlib
+import json
 import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +21,17 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.pipeline.batching import process
+from autopipe.errors import ConfigError
+from autopipe.pipeline.batching import process, trace
 from autopipe.pipeline.batching.cache import RowLayout, Slot
 from autopipe.pipeline.batching.pickling import pickled, unpickled
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess, _ending
+from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.facts import known
 from tests.fakes.sources import Made
 
 SYSTEM_BYTES = 1 << 17  # that a socket of Linux holds, and so a packet, unless it is raised
@@ -41,9 +46,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.mark.parametrize("size", [1, 1 << 16, (1 << 16) + 1, 3_000_000])
-def test_messages_of_any_length_arrive_whole_in_order_with_a_file(
-    ends: tuple[socket.socket, socket.socket], size: int
-) -> None:
+def test_messages_of_any_length_arrive_whole_in_order_with_a_file(ends: Any, size: int) -> None:
     one, other = ends
     message, (reads, writes) = os.urandom(size), os.pipe()
     with ThreadPoolExecutor(1) as teller:
@@ -89,9 +92,7 @@ def source(tmp_path: Path) -> Iterator[Made]:
         os.kill(int(child.read_text()), signal.SIGKILL)
 
 
-def test_a_dead_worker_with_a_living_child_is_replaced(
-    source: Made, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_worker_with_a_living_child_is_replaced(source: Made, caplog: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(process, "_LOOK_SECONDS", 0.05)
     recipe = Recipe(source=source, fixed_spec=SPEC, spec=SPEC)
     slot = Slot(1, RowLayout(SPEC, 4))
@@ -146,7 +147,7 @@ def pair(index: int) -> Any:
 
 @pytest.mark.parametrize("made", [lambda module: ap.Map(module.doubled), lambda module: module.Doubled()])
 @pytest.mark.parametrize(("source", "part"), [(alone, None), (pair, None), (pair, "left")])
-def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
+def test_ops_of_a_module_that_cannot_be_imported_go_by_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Any, source: Callable[[int], Any], part: str | None
 ) -> None:
     name = "only_of_the_training"
@@ -165,3 +166,47 @@ def test_ops_of_an_installed_module_go_by_name(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "installed_ops", None)
     with pytest.raises(ModuleNotFoundError, match="installed_ops"):
         unpickled(packed)
+
+
+def spans(file: Path) -> list[Any]:
+    return [event for event in json.loads(file.read_text()) if event["ph"] == "X"]
+
+
+def test_spans_of_several_writers_and_threads_become_one_document(tmp_path: Path) -> None:
+    with trace.begun(tmp_path / "trace.json") as file:
+        first, second = Trace(known(file)), Trace(known(file))
+        first.span("Decode", 1.0, 1.5)
+        thread = threading.Thread(target=second.span, args=("read", 2.0, 2.25), name="worker")
+        thread.start()
+        thread.join()
+    events = json.loads((tmp_path / "trace.json").read_text())
+    decode, read = spans(tmp_path / "trace.json")
+    assert (decode["name"], decode["ts"], decode["dur"]) == ("Decode", 1e6, 5e5)
+    assert (read["name"], read["pid"]) == ("read", decode["pid"])
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert names == {decode["tid"]: threading.current_thread().name, read["tid"]: "worker"}
+
+
+def test_short_spans_and_those_beyond_the_most_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_MOST", 3)
+    with trace.begun(tmp_path / "trace.json") as file:
+        log = Trace(known(file))
+        for name, end in (("short", 1.00005), *[("long", 2.0)] * 5):
+            log.span(name, 1.0, end)
+    assert [event["name"] for event in spans(tmp_path / "trace.json")] == ["long"] * 3
+
+
+def test_a_call_that_fails_is_noted_and_fails(tmp_path: Path) -> None:
+    def fails(seconds: float) -> None:
+        threading.Event().wait(seconds)
+        raise RuntimeError
+
+    with trace.begun(tmp_path / "trace.json") as file, pytest.raises(RuntimeError):
+        Trace(known(file)).noted(fails, "fails")(0.001)
+    assert [event["name"] for event in spans(tmp_path / "trace.json")] == ["fails"]
+
+
+def test_what_cannot_be_written_is_refused_before_anything_runs_and_stops_no_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`--trace` must name a file that can be written to.*nowhere"):
+        trace.begun(tmp_path / "nowhere" / "trace.json").__enter__()
+    Trace("/dev/full").span("read", 1.0, 2.0)  # a disk that is full by now

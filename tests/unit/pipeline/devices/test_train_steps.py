@@ -1,24 +1,30 @@
-"""Steps that finish batches on the device, and several that are one call: the same weights as by single ones."""
+"""Steps that finish batches on the device or several in one call, trainings that were cut, simulated devices."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import keras
 import numpy as np
 import pytest
 
-from autopipe.hardware import processes
+from autopipe.errors import ConfigError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import feed
+from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.callbacks import TrainingCallbacks
+from autopipe.pipeline.devices.model import SimulatedModel
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.pipeline.devices.trainer import Trainer, steps_of_a_call
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import classifier, counting, same_weights
+from tests.unit.pipeline.devices.models import Ends, KilledError, classifier, counting, same_weights
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
@@ -52,14 +58,6 @@ def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size
     assert several.model.steps_per_execution == 1
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a loop inside TensorFlow's graph")
-def test_the_allocator_is_told_again_what_a_dataset_of_a_generator_undoes(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[None] = []
-    monkeypatch.setattr(processes, "keep_again", lambda: told.append(None))
-    trained(4)
-    assert len(told) == 2  # each epoch
-
-
 def test_a_training_goes_on_in_mid_epoch() -> None:
     state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
     same(trained(1, state=state), trained(4, state=state))
@@ -73,9 +71,7 @@ def test_class_weights_and_validation_count_as_with_single_steps() -> None:
         assert several.model.history.history[name] == pytest.approx(values, rel=1e-4)
 
 
-def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_callback_that_looks_at_batches_sees_each(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     class Looks(keras.callbacks.Callback):
         batches = 0
 
@@ -159,3 +155,150 @@ def test_a_further_fit_compiles_nothing_another_finish_once_and_a_model_compiled
     trainer.fit(epochs=1, verbose=0)
     assert model.traced > twice
     assert all(map(np.array_equal, weights, model.get_weights()))
+
+
+BATCHES, EPOCHS = 5, 2
+
+
+def trainer_of_arrays() -> Trainer:
+    return Trainer(classifier(), ArrayLoader(X[:20], Y[:20], 4))
+
+
+def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, list[tuple[int, int]]]:
+    """Train, and return the epoch and the batch numbers that callbacks were told, too."""
+    trainer, epochs, numbers = trainer_of_arrays(), list[int](), list[tuple[int, int]]()
+    noting = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: epochs.append(epoch),
+        on_train_batch_end=lambda batch, logs: numbers.append((epochs[-1], batch)),
+    )
+    callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), noting]
+    if kill_at is not None:
+        callbacks.append(Ends(kill_at))
+    with contextlib.nullcontext() if kill_at is None else pytest.raises(KilledError):
+        trainer.fit(epochs=EPOCHS, callbacks=callbacks, verbose=0)
+    return trainer, numbers
+
+
+@functools.cache
+def undisturbed() -> keras.Model:
+    trainer = trainer_of_arrays()
+    trainer.fit(epochs=EPOCHS, verbose=0)
+    return trainer.model
+
+
+@pytest.mark.parametrize(
+    ("save_freq", "cuts", "first"),
+    [
+        (1, (1,), (0, 1)),
+        (1, (5,), (1, 0)),
+        (1, (6, 2), (1, 3)),
+        (3, (8,), (1, 1)),  # what came after the last backup is trained again
+        ("epoch", (7,), (1, 0)),
+    ],
+)
+def test_a_run_that_was_cut_is_resumed_behind_its_backup(tmp_path: Path, save_freq: Any, cuts: Any, first: Any) -> None:
+    for cut in cuts:
+        run(tmp_path, save_freq=save_freq, kill_at=cut)
+    trainer, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
+    assert trainer.loader.asked[0][:2] == first  # type: ignore[attr-defined]  # an ArrayLoader
+    rest = range(first[0] * BATCHES + first[1], EPOCHS * BATCHES)
+    assert numbers == [divmod(number, BATCHES) for number in rest]
+    assert same_weights(trainer.model, undisturbed())
+    assert trainer.state_dict()["epoch"] == EPOCHS
+
+
+def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
+    first, joined = keras.callbacks.Callback(), keras.callbacks.Callback()
+    first.on_train_begin, joined.on_train_begin = Mock(), Mock()
+    session = TrainingCallbacks([first], model=classifier(), epochs=1, steps=1, verbose=0)
+    session.begin()
+    session.callbacks = [joined, *session.callbacks]
+    session.on_train_begin()
+    session.on_train_begin()  # where the rest of an epoch comes before, Keras's `fit` is called twice
+    session.end()
+    assert (first.on_train_begin.call_count, joined.on_train_begin.call_count) == (1, 1)
+
+
+def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
+    run(tmp_path, save_freq=1, kill_at=7)
+    trainer = trainer_of_arrays()
+    stop = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: setattr(stop.model, "stop_training", True))
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=1)
+    assert trainer.fit(epochs=3, callbacks=[backup, stop], verbose=0).epoch == [1]
+    assert trainer.state_dict()["epoch"] == 2
+
+
+class FakeTime:
+    """A clock that only `sleep` and the test move; each sleep lasts `overshoot` too long."""
+
+    def __init__(self, overshoot: float = 0.0) -> None:
+        self.now, self.overshoot = 0.0, overshoot
+        self.timeline = Timeline(lambda: self.now, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds + self.overshoot
+
+
+def simulated(*settings: float, samples: int, together: int = 1) -> tuple[Trainer, FakeTime]:
+    model, time = SimulatedModel(*settings), FakeTime()
+    model.timeline = time.timeline
+    trainer = Trainer(model, ArrayLoader(*blobs(samples), 4))
+    trainer.setup = ModelSetup(steps_per_execution=together)
+    return trainer, time
+
+
+@pytest.mark.parametrize(("host", "overshoot", "over"), [(0.0, 0.0, 20.0), (5.0, 0.0, 52.0), (0.0, 0.001, 20.001)])
+def test_a_late_host_idles_the_device_and_oversleeping_counts_once(host: float, overshoot: float, over: float) -> None:
+    time = FakeTime(overshoot)
+    for _ in range(10):
+        time.now += host
+        time.timeline.start(2.0)
+    time.timeline.wait_until(time.timeline.free_at)
+    assert time.now == pytest.approx(over, abs=1e-6)
+
+
+@pytest.mark.parametrize("arguments", [(0.0,), (float("nan"),), ("15ms",), (1.0, 0), (1.0, "8")])
+def test_impossible_devices_are_refused(arguments: Any) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        SimulatedAccelerator(*arguments)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_fit_takes_as_long_as_the_device_would(at_once: int) -> None:
+    trainer, time = simulated(0.5, 4, samples=22, together=at_once)
+    assert trainer.fit(epochs=2, verbose=0).history == {"loss": [0.0, 0.0]}
+    assert time.now == pytest.approx(2 * 5.5 * 0.5)  # the last batch of each epoch holds 2 of 4 samples
+
+
+@pytest.mark.parametrize(("reads", "expected"), [(False, [0.0, 0.5, 1.0]), (True, [0.5, 1.0, 1.5])])
+def test_only_who_reads_the_loss_waits_for_the_step(reads: bool, expected: list[float]) -> None:
+    seen = list[float]()
+
+    def look(batch: int, logs: dict[str, float]) -> None:
+        assert not reads or logs["loss"] == 0.0
+        seen.append(time.now)
+
+    trainer, time = simulated(0.5, samples=12)
+    trainer.fit(verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=look)])
+    assert seen == pytest.approx(expected)
+
+
+def test_evaluation_and_prediction_take_time_too() -> None:
+    trainer, time = simulated(0.5, samples=20)
+    assert trainer.evaluate(trainer.loader, verbose=0) == 0.0
+    assert time.now == pytest.approx(2.5)
+    assert trainer.predict(trainer.loader, verbose=0).shape == (20, 1)
+
+
+def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
+    models.build(SimulatedAccelerator(0.25, 8)).save(f"{tmp_path}/device.keras")
+    loaded = keras.saving.load_model(f"{tmp_path}/device.keras")
+    assert (loaded.stands_for, loaded.compiled) == (SimulatedAccelerator(0.25, 8), True)
+
+
+def test_a_step_takes_its_time_whatever_the_batch_or_in_proportion_to_it_and_is_busy_for_that_part() -> None:
+    h100 = SimulatedAccelerator(0.224, 400)
+    seconds = [h100.seconds(400), h100.seconds(100), SimulatedAccelerator(0.015).seconds(7)]
+    assert seconds == pytest.approx([0.224, 0.056, 0.015])
+    found = [h100.utilisation(*at) for at in ((1786, 400), (893, 400), (893, 32), (9999, 9))]
+    assert found == pytest.approx([1.0, 0.5, 0.5, 1.0], abs=0.001)

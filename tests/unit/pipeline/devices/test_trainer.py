@@ -3,8 +3,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import threading
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +12,11 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import LoaderError, ModelError, OpError
+from autopipe.errors import ModelError, OpError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.callbacks import EpochMonitor
 from autopipe.pipeline.devices.model import check_targets
 from autopipe.pipeline.devices.strategy import SingleDevice
-from autopipe.pipeline.loader import LoadJob
 from autopipe.workload.mode import Mode
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.sources import Made
@@ -110,13 +108,6 @@ def test_steps_per_epoch_cuts_epochs_shorter_without_losing_a_batch() -> None:
     assert len(source.handed) == 12
 
 
-def test_several_steps_an_execution_do_not_reach_into_the_next_epoch() -> None:
-    trainer = ap.Trainer(classifier(steps_per_execution=4), loader())
-    trainer.fit(epochs=2, verbose=0)
-    assert same_weights(trainer.model, by_keras(2))
-    assert trainer.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
-
-
 def test_class_weights_count_as_in_keras() -> None:
     weights = {0: 5.0, 1: 0.5}
     trainer = ap.Trainer(classifier(), loader(24, shuffle=False))
@@ -158,26 +149,6 @@ def test_beside_an_accelerator_a_loader_made_for_validation_reads_on(often: Any,
     assert made[0].asked == (on if ahead else anew)
 
 
-class Pausing(ArrayLoader):
-    told = ""
-
-    def stop_ahead(self) -> tuple[int, int]:
-        self.told += "s"
-        return (0, 0)
-
-    def go_on(self) -> None:
-        self.told += "g"
-
-
-def test_on_the_same_cores_validation_reads_on_in_the_pauses_of_the_training_only() -> None:
-    test, trained = Pausing(X, Y, 4, shuffle=False), list[str]()
-    watch = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: trained.append(test.told[-1]))
-    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=lambda data, passes: test)
-    trainer.fit(epochs=3, validation=unread(), callbacks=[watch], verbose=0)
-    assert test.asked == [(0, 0, False), (1, 0, False), (2, 0, True)]
-    assert (set(trained), test.told.count("g")) == ({"s"}, 3)
-
-
 def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others() -> None:
     with trainer_of(validation=ap.Arrays(X[:8], Y[:8])) as trainer:
         (own,) = trainer.fit(verbose=0).history["val_loss"]
@@ -186,81 +157,7 @@ def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others
         assert other == pytest.approx(trainer.evaluate(ap.Arrays(X, Y), verbose=0))
 
 
-def test_the_worker_of_the_validation_is_the_same_in_each_epoch() -> None:
-    readers = Counter[int]()
-
-    def noting(index: int) -> Any:
-        readers[threading.get_ident()] += 1
-        return X[index], Y[index]
-
-    with trainer_of(validation=Made(8, noting), drop_remainder=True) as trainer:
-        assert len(trainer.fit(epochs=3, verbose=0).history["val_loss"]) == 3
-    del readers[threading.get_ident()]  # which looked at the samples beforehand
-    (reads,) = readers.values()
-    assert reads >= 3 * 8  # and what is read ahead
-
-
-def test_a_validation_loader_of_another_size_is_refused_before_training() -> None:
-    source, other = loader(), ArrayLoader(np.zeros((8, 6, 6, 3), np.float32), Y[:8], 4)
-    with pytest.raises(ModelError, match=r"shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)"):
-        ap.Trainer(classifier(), source).fit(validation=other, verbose=0)
-    assert source.asked == []
-
-
 LARGER = ap.Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
-
-
-def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
-    def cut(image: Any, rng: Any) -> Any:
-        return image[:4, :4]
-
-    said = r"gets \(None, 6, 6, 3\).* leave out what is random: `Map`, `RandomFlip`"
-    ops = [ap.Map(cut, random=True), ap.RandomFlip()]
-    with trainer_of(LARGER, ops=ops) as cutting, pytest.raises(ModelError, match=said):
-        cutting.fit(validation=LARGER, verbose=0)
-    with trainer_of(LARGER, ops=[ap.RandomCrop(4, 4), ap.RandomFlip()]) as cropping:
-        assert cropping.predict(LARGER, verbose=0).shape == (6, 3)
-
-
-def test_a_weight_of_no_class_is_refused_if_the_data_number_their_classes() -> None:
-    class Classes(ap.Arrays):
-        class_numbers: ClassVar = {"a": 0, "b": 1, "c": 2}
-
-    with trainer_of(Classes(X, Y)) as trainer:
-        with pytest.raises(ModelError, match=r"of the classes 0 to 2, but has one of 3\."):
-            trainer.fit(class_weight={1: 1.0, 2: 2.0, 3: 1.0}, verbose=0)
-        for weights in ({0: 1.0, 2: 2.0}, dict.fromkeys(range(4), 1.0)):  # 3 may be a class of another fold
-            trainer.fit(class_weight=weights, verbose=0)
-
-
-def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
-    with trainer_of() as trainer:
-        for lacking in (ap.Arrays(X), X, (X,)):
-            with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
-                trainer.fit(validation=lacking, verbose=0)
-        with pytest.raises(ModelError, match="trained with targets"):
-            trainer.evaluate(ap.Arrays(X), verbose=0)
-        masks = ap.Arrays(X, np.zeros((24, 6, 5)))
-        with pytest.raises(ModelError, match=r"of shape \(None,\), but those .* are \(None, 6, 5\)"):
-            trainer.fit(validation=masks, verbose=0)
-        check_targets(Steps(), trainer.loader, ArrayLoader(X, np.zeros((24, 6, 5)), 4))
-        assert trainer.predict(ap.Arrays(X), verbose=0).shape == (24, 3)
-        assert len(trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]) == 1
-
-
-def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> None:
-    trainer = ap.Trainer(classifier(), loader())
-    with pytest.raises(ModelError, match=r"ap\.build_trainer"):
-        trainer.evaluate(unread())
-    with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
-        trainer.fit(validation=ap.Workload(data=unread(), ops=[], batch_size=4), verbose=0)
-    for data, said in (("photos/val", "'photos/val'"), (Path("photos"), r"PosixPath\('photos'\)"), (3, "3")):
-        message = rf"data that Keras takes, but got {said}\. Pass samples, such as"
-        with pytest.raises(ModelError, match=message):
-            trainer.fit(validation=data, verbose=0)
-        with pytest.raises(ModelError, match=message):
-            trainer.evaluate(data)
-    assert trainer.state_dict()["batch"] == 0  # nothing was trained
 
 
 def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
@@ -272,20 +169,6 @@ def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_
     trainer.fit(epochs=1, verbose=0)
     assert [asked[:2] for asked in source.asked] == [(0, 0), (0, 3)]
     assert trainer.state_dict()["epoch"] == 1
-
-
-def test_a_loader_that_the_model_does_not_fit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, really = list[ap.Loader](), ap.Threads.open
-
-    def noted(self: ap.Threads, job: LoadJob) -> ap.Loader:
-        opened.append(really(self, job))
-        return opened[-1]
-
-    monkeypatch.setattr(ap.Threads, "open", noted)
-    with pytest.raises(ModelError, match=r"gets \(None, 6, 6, 3\)"):
-        trainer_of(LARGER)
-    with pytest.raises(LoaderError, match="closed"):
-        next(opened[0].batches(0))
 
 
 @pytest.mark.parametrize(("where", "together"), [("training", 1), ("training", 4), ("validation", 1)])
@@ -361,14 +244,6 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(data: Any, rows
         assert type(data) is not Made or len(trainer.predict(data, steps=5, verbose=0)) == 20
 
 
-@pytest.mark.parametrize(("rows", "left"), [(22, 2), (23, 3)])
-def test_a_short_last_batch_that_devices_cannot_share_is_refused_at_once(rows: int, left: int) -> None:
-    with pytest.raises(ModelError, match=f"{left} samples for devices=4"):
-        ap.Trainer(classifier(), ArrayLoader(X[:rows], Y[:rows], 4), strategy=Four())
-    with pytest.raises(ModelError, match="6 samples for devices=4"):
-        ap.Trainer(classifier(), ArrayLoader(X, Y, 6), strategy=Four())
-
-
 def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
     seen: list[int] = []
     counts = keras.callbacks.LambdaCallback()
@@ -408,17 +283,71 @@ def test_what_fit_cannot_take_is_named_with_its_value(given: dict[str, Any], sai
     assert re.search(said, f"{told.value.message} {told.value.hint}", re.DOTALL)
 
 
+def trainer_to_fit() -> ap.Trainer:
+    """Return a trainer that was given its loader, and cannot make one for other samples."""
+    return ap.Trainer(classifier(), loader())
+
+
+class Classes(ap.Arrays):
+    class_numbers: ClassVar = {"a": 0, "b": 1, "c": 2}
+
+
+def cut(image: Any, rng: Any) -> Any:
+    return image[:4, :4]
+
+
+MASKS = np.zeros((24, 6, 5))
+WHOLE = ap.Workload(data=unread(), ops=[], batch_size=4)
+NO_DATA: tuple[Any, ...] = ("photos/val", Path("photos"), 3)
+REFUSED: list[tuple[Callable[[], ap.Trainer], Callable[[ap.Trainer], object], str]] = [
+    (trainer_to_fit, lambda made: made.fit(validation=ArrayLoader(np.zeros((8, 6, 6, 3), np.float32), Y[:8], 4)),
+     r"shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)"),
+    (lambda: trainer_of(LARGER, ops=[ap.Map(cut, random=True), ap.RandomFlip()]),
+     lambda made: made.fit(validation=LARGER),
+     r"gets \(None, 6, 6, 3\).* leave out what is random: `Map`, `RandomFlip`"),
+    (lambda: trainer_of(Classes(X, Y)), lambda made: made.fit(class_weight={1: 1.0, 2: 2.0, 3: 1.0}),
+     r"of the classes 0 to 2, but has one of 3\."),
+    *((trainer_of, lambda made, lacking=lacking: made.fit(validation=lacking),  # type: ignore[misc]
+       r"have none.*`predict` takes those of x alone") for lacking in (ap.Arrays(X), X, (X,))),
+    (trainer_of, lambda made: made.evaluate(ap.Arrays(X)), "trained with targets"),
+    (trainer_of, lambda made: made.fit(validation=ap.Arrays(X, MASKS)),
+     r"of shape \(None,\), but those .* are \(None, 6, 5\)"),
+    (trainer_to_fit, lambda made: made.evaluate(unread()), r"ap\.build_trainer"),
+    (trainer_to_fit, lambda made: made.fit(validation=WHOLE),
+     r"but got a whole Workload\. Pass its samples, `workload\.data`"),
+    *((trainer_to_fit, lambda made, data=data: made.fit(validation=data),  # type: ignore[misc]
+       rf"Keras takes, but got {re.escape(repr(data))}\. Pass samples, such as") for data in NO_DATA),
+    (trainer_to_fit, lambda made: made.evaluate(3), r"data that Keras takes, but got 3\. Pass samples, such as"),
+    *((lambda few=few, size=size: ap.Trainer(classifier(), ArrayLoader(X[:few], Y[:few], size), strategy=Four()),
+       lambda made: None, f"{left} samples for devices=4") for few, size, left in ((22, 4, 2), (23, 4, 3), (24, 6, 6))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "call", "said"), REFUSED)
+def test_what_does_not_fit_is_refused_before_anything_is_trained(make: Any, call: Any, said: str) -> None:
+    trainers = list[ap.Trainer]()
+    with pytest.raises(ModelError, match=said):
+        call(trainers.append(made := make()) or made)
+    for made in trainers:
+        assert (made.state_dict()["epoch"], made.state_dict()["batch"]) == (0, 0)
+        made.close()
+
+
+def test_samples_without_targets_are_predicted_and_some_other_ones_fit() -> None:
+    with trainer_of() as trainer:
+        check_targets(Steps(), trainer.loader, ArrayLoader(X, MASKS, 4))
+        assert trainer.predict(ap.Arrays(X), verbose=0).shape == (24, 3)
+        assert len(trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]) == 1
+    with trainer_of(LARGER, ops=[ap.RandomCrop(4, 4), ap.RandomFlip()]) as cropping:
+        assert cropping.predict(LARGER, verbose=0).shape == (6, 3)
+    with trainer_of(Classes(X, Y)) as trainer:
+        for weights in ({0: 1.0, 2: 2.0}, dict.fromkeys(range(4), 1.0)):  # 3 may be a class of another fold
+            trainer.fit(class_weight=weights, verbose=0)
+
+
 @pytest.mark.parametrize("more", [{}, {"epochs": 3}])
 def test_data_are_the_loaders_own_and_a_number_is_epochs(more: dict[str, Any]) -> None:
     with ap.Trainer(classifier(), loader()) as trainer:
         with pytest.raises(ModelError, match="has its data already, but `fit` got array"):
             trainer.fit(X, **more)
         assert trainer.fit(1, verbose=0).epoch == [0]
-
-
-def test_early_stopping_stops_and_restores_the_best_weights() -> None:
-    trainer = ap.Trainer(classifier(), loader())
-    stopping = keras.callbacks.EarlyStopping("loss", patience=1, mode="max", restore_best_weights=True)
-    assert trainer.fit(epochs=10, callbacks=stopping, verbose=0).epoch == [0, 1]
-    assert same_weights(trainer.model, by_keras(1))
-    assert trainer.state_dict()["epoch"] == 2

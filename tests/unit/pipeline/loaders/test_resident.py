@@ -1,16 +1,18 @@
-"""What is peculiar to `Resident`: what it refuses, a device without room, bad samples, and what a trainer gets.
-
-Not tested: a GPU, which the machines that run this do not have. `tests/contract/test_resident.py` runs it on JAX, too.
-"""
+"""What is peculiar to Resident and TfData. Not tested: a GPU; tests/contract/test_resident.py runs on JAX, too."""
 
 from __future__ import annotations
 
 import functools
+import gc
 import shutil
+import signal
+import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import keras
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from autopipe.hardware import gpu
 from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_loader, build_trainer, evaluation_loader
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders import tfdata
 from autopipe.pipeline.loaders.resident import DeviceMemoryWarning
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch, FieldKind, Source
@@ -171,9 +174,7 @@ def test_several_devices_and_other_backends_are_refused(photos: Path, monkeypatc
     assert "works with TensorFlow or JAX, but Keras's backend is torch" in refused(photos)
 
 
-def test_a_set_that_the_hosts_memory_cannot_hold_is_refused_with_the_bytes(
-    photos: Path, this_machine: Callable[..., None]
-) -> None:
+def test_a_set_that_memory_cannot_hold_is_refused_with_the_bytes(photos: Path, this_machine: Any) -> None:
     this_machine(free_bytes=1000)
     with pytest.raises(LoaderError, match=r"needs .* of memory .* of cache\), but 1000 B are free"):
         build_loader(workload(photos), RESIDENT)
@@ -201,7 +202,7 @@ def full(monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]) -> Non
         ("Failed copying input tensor from CPU:0 to GPU:0 in order to run Identity: Dst tensor is not initialized.", 1),
     ],
 )
-def test_samples_that_the_device_has_no_room_for_are_sent_from_memory(
+def test_samples_without_room_on_the_device_are_sent_from_memory(
     damaged: Path, monkeypatch: pytest.MonkeyPatch, said: str, bad: int
 ) -> None:
     if bad:
@@ -253,3 +254,63 @@ def test_an_op_that_raises_is_named_and_ends_the_opening(photos: Path) -> None:
     data = Made(200, lambda index: np.full((1, 1, 1), index == 150, np.uint8))
     with pytest.raises(OpError, match=r"sample 150 raised ValueError: odd"):
         build_loader(ap.Workload(data=data, ops=[ap.Map(strict), ap.RandomFlip()], batch_size=4), RESIDENT)
+
+
+def opened(photos: Path, *ops: Any, **settings: Any) -> ap.Loader:
+    steps = [ap.Decode(), ap.CenterCrop(36, 40), *ops, ap.RandomCrop(16, 16), ap.Rescale(1 / 255)]
+    workload = ap.Workload(data=ap.Table(photos / "labels.csv"), ops=steps, batch_size=4)
+    config = ap.PipelineConfig(loader=settings.pop("loader", ap.TfData(num_parallel_calls=2, prefetch=1)), **settings)
+    return ap.build_loader(workload, config)
+
+
+@pytest.mark.parametrize("keep", ["none", "memory"])
+@pytest.mark.parametrize("finish", ["device", "host"])
+def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, keep: str, finish: str) -> None:
+    with opened(photos, keep=keep, finish=finish) as loader:
+        one_by_one = [batch for epoch in (2, 3, 4) for batch in loader.batches(epoch, 4 if epoch == 2 else 0)]
+        dataset = loader.native_dataset(2, 3, 4)
+        x, y = dataset.element_spec
+        assert (x.shape.as_list(), y.shape.as_list(), y.dtype.name) == ([None, 16, 16, 3], [None], "int64")
+        assert len(dataset) == len(one_by_one) == 2 + 6 + 6
+        for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
+            np.testing.assert_array_equal(x, native_x.numpy())
+            np.testing.assert_array_equal(y, native_y.numpy())
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("at", ["traced", "begun"])
+def test_ctrl_c_waits_until_tensorflow_has_made_a_pipeline(photos: Path, monkeypatch: Any, at: str) -> None:
+    """Else the process may wait for TensorFlow's threads for ever as it ends."""
+    owner, name = (tfdata, "_traced") if at == "traced" else (tfdata._TfDataLoader, "native_dataset")
+    usual, made = getattr(owner, name), list[Any]()
+
+    def interrupted(*values: Any, **named: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        made.append(usual(*values, **named))
+        return made[0]
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), opened(photos) as loader:
+        next(loader.batches(0))
+    assert len(made) == 1
+
+
+def test_samples_that_tensorflow_does_not_know_leave_no_thread_of_a_loader_and_opencv_its_own() -> None:
+    threads = cv2.getNumThreads()
+    workload = ap.Workload(data=ap.Arrays(np.zeros((8, 4), np.longdouble)), ops=[], batch_size=2)
+    with pytest.raises(TypeError, match="float128"):
+        ap.build_loader(workload, ap.PipelineConfig(loader=ap.TfData(read_ahead=4)))
+    for each in threading.enumerate():
+        if each.name.startswith("autopipe-reader"):
+            each.join(20)
+            assert not each.is_alive()
+    assert cv2.getNumThreads() == threads
+
+
+def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
+    with opened(photos, keep="memory") as loader:
+        next(loader.batches(0))
+        kernel = weakref.ref(loader._work._held[1])  # type: ignore[attr-defined]  # TensorFlow keeps `_work` for ever
+        assert kernel() is not None
+    gc.collect()
+    assert kernel() is None

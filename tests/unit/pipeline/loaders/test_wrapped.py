@@ -1,57 +1,54 @@
-"""What is set around a user's dataset: the batches stay, the process gets it, and what cannot be is said."""
+"""What is set around a user's dataset: the batches stay, the process and its workers get it, what cannot be is said."""
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
+import inspect
 import itertools
+import multiprocessing
 import os
+import re
+import threading
+import types
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import cv2
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import threadpoolctl
 
 import autopipe as ap
-from autopipe.artifact import factory
-from autopipe.errors import ConfigError, WorkloadError
+from autopipe import frameworks
+from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.hardware import processes
-from autopipe.measure import description, fingerprint
+from autopipe.measure import description
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import feasible
 from autopipe.search.space import from_config, of_wrapped, to_config
 from autopipe.workload.ops.planner import make_plan
-from tests.fakes import profiles
 from tests.fakes.facts import facts, known
+from tests.unit.pipeline.datasets import Items, X, Y, as_it_is, choices, make_tensors, opened, rows, wrapped
 from tests.unit.pipeline.devices.models import classifier
-
-X = np.arange(20, dtype=np.float32).reshape(10, 2)
-Y = np.arange(10)
-
-
-def in_order(calls: int = 1) -> Any:
-    return tf.data.Dataset.from_tensor_slices((X, Y)).map(lambda x, y: (x, y), num_parallel_calls=calls).batch(4)
-
-
-class Rows(keras.utils.PyDataset):
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> Any:
-        return X[4 * index :][:4], Y[4 * index :][:4]
-
 
 build_model = functools.partial(classifier, shape=(2,), classes=10)
 
 
-def wrapped(function: Callable[..., Any], **more: Any) -> ap.Workload:
-    parameters = {"calls": [1, 2]} if function is in_order else None
+def py_dataset() -> Items:
+    return Items(3, rows)
+
+
+def with_model(function: Callable[..., Any], **more: Any) -> ap.Workload:
+    parameters = {"calls": [1, 2]} if function is make_tensors else None
     return wrap.wrap(function, model=build_model, parameters=parameters, **more)
 
 
@@ -81,7 +78,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     ids=str,
 )
 def test_no_setting_changes_a_batch(settings: dict[str, Any]) -> None:
-    workload = wrapped(in_order)
+    workload = with_model(make_tensors)
     with assembly.build_loader(workload, config(calls=2, **settings)) as loader:
         for epoch in range(3):
             np.testing.assert_array_equal(X, np.concatenate([x for x, _ in loader.batches(epoch)]))
@@ -94,7 +91,7 @@ def test_options_that_the_function_has_set_stay() -> None:
     def make() -> Any:
         options = tf.data.Options()
         options.deterministic, options.experimental_slack = False, True
-        return in_order().with_options(options)
+        return make_tensors().with_options(options)
 
     dataset = WrappedData(make, {}).make({})
     Wrapped(tf_threads=3, tf_autotune=False).begin(dataset)
@@ -121,13 +118,13 @@ def _three_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_three_threads")
 def test_libraries_have_their_threads_again_once_the_last_loader_that_took_them_is_closed() -> None:
-    with assembly.build_loader(wrapped(Rows), config(library_threads=2)):
+    threads = ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")
+    with assembly.build_loader(with_model(py_dataset), config(library_threads=2)):
         assert threads_of_libraries() == {2}
     assert threads_of_libraries() == {3}
     for other in (config(), config(library_threads=2)):
-        with assembly.build_trainer(wrapped(Rows), ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")):
-            assert threads_of_libraries() == {1}
-            with assembly.build_loader(wrapped(Rows), other):
+        with assembly.build_trainer(with_model(py_dataset), threads):
+            with assembly.build_loader(with_model(py_dataset), other):
                 assert threads_of_libraries() == {1}
             assert threads_of_libraries() == {1}
         assert threads_of_libraries() == {3}
@@ -137,7 +134,7 @@ def test_libraries_have_their_threads_again_once_the_last_loader_that_took_them_
 
 
 def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset_frees(told: list[None]) -> None:
-    workload, threads = wrapped(Rows), cv2.getNumThreads()
+    workload, threads = with_model(py_dataset), cv2.getNumThreads()
     with assembly.build_trainer(workload, config()) as trainer:
         trainer.fit(epochs=1, verbose=0)
     assert (told, cv2.getNumThreads()) == ([], threads)
@@ -147,28 +144,18 @@ def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset
     assert processes.KEEPING.items() <= os.environ.items()  # of workers that are no forks
 
 
-@pytest.mark.usefixtures("_three_threads")
-def test_a_tuned_pipeline_sets_what_its_configuration_says(told: list[None]) -> None:
-    workload = wrapped(in_order)
-    best = config(calls=2, freed_memory="kept", library_threads=1).model_dump(mode="json")
-    tuned = factory.of_profile(profiles.profile(workload=fingerprint.workload_digest(workload), config=best), workload)
-    with tuned.make_trainer() as trainer:
-        assert (len(told), threads_of_libraries()) == (1, {1})
-        trainer.fit(epochs=1, verbose=0)
-
-
 # -------------------- what a search tries
 
 
 def shuffled() -> Any:
-    return in_order().unbatch().shuffle(10).batch(4)  # of three batches, every sixth pass has the same order
+    return make_tensors().unbatch().shuffle(10).batch(4)  # of three batches, every sixth pass has the same order
 
 
 def flipped() -> Any:
     def moved(x: Any) -> Any:
         return (x + np.random.random_sample()).astype(np.float32)
 
-    return in_order().map(lambda x, y: (tf.ensure_shape(tf.numpy_function(moved, [x], tf.float32), (None, 2)), y))
+    return make_tensors().map(lambda x, y: (tf.ensure_shape(tf.numpy_function(moved, [x], tf.float32), (None, 2)), y))
 
 
 def against(function: Callable[..., Any], **more: Any) -> str | None:
@@ -176,23 +163,21 @@ def against(function: Callable[..., Any], **more: Any) -> str | None:
     return next((reason for name, value, reason in found if (name, value) == ("wrapped.tf_cache", "memory")), None)
 
 
-def test_batches_are_kept_only_if_each_pass_gives_the_same(
-    monkeypatch: pytest.MonkeyPatch, this_machine: Callable[..., None]
-) -> None:
-    assert against(in_order) is None
+def test_batches_are_kept_only_if_each_pass_gives_the_same(monkeypatch: pytest.MonkeyPatch, this_machine: Any) -> None:
+    assert against(make_tensors) is None
     for random in (shuffled, flipped):  # of numbers that a seed repeats in each pass, none differ
         assert "two passes over the dataset differ" in str(against(random))
-    assert against(lambda: in_order().repeat(), steps=3) == "the dataset has no end"
+    assert against(lambda: make_tensors().repeat(), steps=3) == "the dataset has no end"
     monkeypatch.setattr(wrap, "_FIRST_BATCHES", 1)
     monkeypatch.setattr(wrap, "_LOOK_SECONDS", 0.0)
-    assert "take over 0 s" in str(against(in_order))
+    assert "take over 0 s" in str(against(make_tensors))
     this_machine(free_bytes=100)
-    assert str(against(in_order)).startswith("needs ")
+    assert str(against(make_tensors)).startswith("needs ")
 
 
 def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this_machine: Callable[..., None]) -> None:
     this_machine(cores=2)
-    workload = wrapped(shuffled)
+    workload = with_model(shuffled)
     described = description.describe(workload, make_plan(workload), build_model())
     space = of_wrapped(known(described.wrapped).choices)
     of_here = facts(impossible=described.impossible, accelerator=False)
@@ -209,16 +194,14 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this
 
 def test_of_a_py_dataset_tf_datas_settings_are_not_tried(this_machine: Callable[..., None]) -> None:
     this_machine(cores=1)
-    data = WrappedData(Rows, {})
+    data = WrappedData(py_dataset, {})
     assert data.tried() == ({**data.choices, "freed_memory": ("returned", "kept")}, [])
     this_machine(cores=2)
-    assert WrappedData(Rows, {}).tried()[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
+    assert WrappedData(py_dataset, {}).tried()[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
 
 
-def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make_a_batch(
-    monkeypatch: pytest.MonkeyPatch, this_machine: Callable[..., None]
-) -> None:
-    class Shared(Rows):
+def test_threads_of_libraries_are_tried_if_others_make_a_batch(monkeypatch: Any, this_machine: Any) -> None:
+    class Shared(Items):
         def __getitem__(self, index: int) -> Any:
             with ThreadPoolExecutor(1) as helper:
                 helper.submit(sum, range(10**6))
@@ -226,48 +209,40 @@ def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make
 
     this_machine(cores=2)
     monkeypatch.setattr(wrap, "_is_opencv_used", lambda: False)
-    tried = ["library_threads" in WrappedData(kind, {}).tried()[0] for kind in (Rows, Shared)]
+    tried = ["library_threads" in WrappedData(kind, {}).tried()[0] for kind in (py_dataset, lambda: Shared(3, rows))]
     assert tried == [False, True]
 
 
 # -------------------- what cannot be
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"freed_memory": "keep"}, "`freed_memory` of `Wrapped` is wrong: .*'returned' or 'kept'"),
-        ({"tf_threads": -1}, "`tf_threads` of `Wrapped` is wrong: .*greater than or equal to 0, but got tf_threads=-1"),
-        ({"library_threads": 1.5}, "`library_threads` of `Wrapped` is wrong"),
-        ({"tf_autotune": "off"}, "`tf_autotune` of `Wrapped` is wrong"),
-    ],
-)
-def test_a_value_that_cannot_be_is_named(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Wrapped.model_validate(settings)
+SETTINGS = ("kind", *Wrapped().around(), "tf_prefetch", "freed_memory")
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: config(freed_memory="keep"), "`freed_memory` of `Wrapped` is wrong: .*'returned' or 'kept'"),
+    (lambda: config(tf_threads=-1), "`tf_threads` of `Wrapped` is wrong: .*equal to 0, but got tf_threads=-1"),
+    (lambda: config(library_threads=1.5), "`library_threads` of `Wrapped` is wrong"),
+    (lambda: config(tf_autotune="off"), "`tf_autotune` of `Wrapped` is wrong"),
+    (lambda: assembly.build_loader(with_model(py_dataset), config(tf_prefetch=2)),
+     r"tf_prefetch=2 needs a tf\.data\.Dataset, but it is .*Items"),
+    (lambda: assembly.build_loader(with_model(lambda: make_tensors().repeat(), steps=3), config(tf_cache="memory")),
+     "without an end cannot be kept in memory"),
+    (lambda: wrapped(make_tensors, tf_prefetch=[-3]), "tf_prefetch=-3"),
+    *((lambda name=name: wrapped(lambda **named: make_tensors(), **{name: [0]}),
+       f"`{name}` is autopipe's own setting") for name in SETTINGS),
+]  # fmt: skip
 
 
-def test_a_setting_of_another_kind_of_dataset_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tf_prefetch=2 needs a tf\.data\.Dataset, but it is .*Rows"):
-        assembly.build_loader(wrapped(Rows), config(tf_prefetch=2))
-    endless = wrapped(lambda: in_order().repeat(), steps=3)
-    with pytest.raises(ConfigError, match="without an end cannot be kept in memory"):
-        assembly.build_loader(endless, config(tf_cache="memory"))
-
-
-def test_a_parameter_of_the_function_may_not_have_the_name_of_a_setting() -> None:
-    for name in ("kind", *Wrapped().around(), "tf_prefetch", "freed_memory"):
-        with pytest.raises(WorkloadError, match=f"`{name}` is autopipe's own setting"):
-            wrap.wrap(lambda **named: in_order(), model=None, parameters={name: [0]})
+@pytest.mark.parametrize(("call", "said"), REFUSED)
+def test_what_cannot_be_set_is_refused(call: Callable[[], object], said: str) -> None:
+    with pytest.raises((ConfigError, WorkloadError), match=said):
+        call()
 
 
 def test_a_search_tries_the_values_around_a_dataset_that_the_user_names() -> None:
     named: dict[str, list[int]] = {"calls": [1, 2], "tf_autotune": [False], "tf_threads": [4, 8]}
-    workload = wrap.wrap(in_order, model=build_model, parameters=named)
+    workload = wrap.wrap(make_tensors, model=build_model, parameters=named)
     tried = known(description.describe(workload, make_plan(workload), build_model()).wrapped).choices
     assert (tried["tf_autotune"], tried["tf_threads"], tried["tf_prefetch"]) == ((False,), (4, 8), (0, 4))
-    with pytest.raises(ConfigError, match="tf_prefetch=-3"):
-        wrap.wrap(in_order, model=build_model, parameters={"tf_prefetch": [-3]})
 
 
 def test_a_configuration_is_one_like_any_other_and_names_only_what_is_set() -> None:
@@ -279,3 +254,201 @@ def test_a_configuration_is_one_like_any_other_and_names_only_what_is_set() -> N
     assert from_config(kept)["wrapped.cache"] is True
     assert len({each.key() for each in (config(calls=2), kept, config(calls=2, tf_prefetch=2))}) == 3
     assert dict(kept.loader.around()) == {"freed_memory": "kept"}  # type: ignore[attr-defined]  # of this loader
+
+
+class DataLoader:
+    """Built as torch's is, which forks its workers unless it is told otherwise."""
+
+    __module__ = "torch.utils.data.dataloader"
+    _iterator: Iterator[Any] | None = None
+
+    def __init__(self, num_workers: int, context: Any = None) -> None:
+        self.num_workers, self.multiprocessing_context = num_workers, context
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((X[start : start + 4], Y[start : start + 4]) for start in range(0, 10, 4))
+
+
+@pytest.mark.parametrize(
+    ("opens", "lock", "workers", "against"),
+    [
+        (lambda path: path.open("rb"), None, 1, "threads would share `Items.file`, and move the position in it"),
+        (lambda path: path.open("rb"), None, 2, None),  # threads of Keras share it as it is
+        (lambda path: path.open("ab"), None, 1, None),
+        (lambda path: path.open("rb"), threading.Lock(), 1, None),
+        (lambda path: zipfile.ZipFile(path, "w"), None, 1, None),  # which lets one read at a time
+    ],
+)
+def test_threads_are_not_tried_where_they_would_share_a_place_in_a_file(
+    tmp_path: Path, opens: Any, lock: Any, workers: int, against: str | None
+) -> None:
+    (tmp_path / "a").touch()
+    dataset = Items(3, rows, workers=workers)
+    dataset.file, dataset.lock = opens(tmp_path / "a"), lock
+    with dataset.file:
+        workload = wrap.wrap(lambda: dataset)
+        said = ap.Threads.against(workload.data)
+        config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 2}))
+        fails = pytest.raises(LoaderError, match="`workers` above 1 are threads of Keras, and threads would share")
+        with contextlib.nullcontext() if against is None else fails:
+            ap.build_loader(workload, config).close()
+    assert str(said).startswith(str(against))
+
+
+class Careless:
+    """Batches by an index that do what several threads must not do at once."""
+
+    def __init__(self, does: str) -> None:
+        self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
+        self.count, self.turns, self.changes = 0, 0, [types.SimpleNamespace(angle=0.0)]
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        if self.does == "opens":
+            self.file = getattr(self, "file", None) or Path(__file__).open("rb")  # noqa: SIM115  # as readers do
+        if self.does == "sets":
+            self.index = float(index)
+        if self.does == "draws":  # what an image and its mask are to be turned by
+            self.changes[0].angle = float(index)
+        if self.does == "counts":
+            self.count += 1
+        if self.does == "takes turns":
+            self.turns += 1
+            index += 0 * self.turns
+        if self.does == "fills":
+            self.x[:] = index
+            return self.x
+        self.numbers.append(index)  # as a cache does
+        return np.full((4, 3), index, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("opens", "threads would share `Careless.file`, and move the position in it while others read"),
+        ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
+        ("draws", "threads would share `Careless.changes[0].angle`, which each `Careless[i]` sets"),
+        ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
+        ("takes turns", "threads would share `Careless.turns`, which each `Careless[i]` sets"),
+        ("counts", None),
+        ("keeps", None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("forked_nurseries")
+def test_threads_are_not_tried_where_asking_changes_what_they_would_share(does: str, said: str | None) -> None:
+    assert ap.Threads.against(wrap.wrap(Careless(does)).data) == said
+    with ap.live(Careless(does)) as batches:
+        assert [x[0, 0] for x in batches] == [0, 1, 2]
+        feeding: Any = batches._loader
+        assert feeding.watch.config.loader.kind == ("threads" if said is None else "processes")
+
+
+def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers() -> None:
+    workload = wrap.wrap(Items(3, rows, workers=8, use_multiprocessing=True), model=None)
+    knobs = {"max_queue_size": 10, "use_multiprocessing": True, "workers": 8}
+    assert as_it_is(workload).loader == Wrapped.model_validate(knobs)
+    assert choices(workload)["use_multiprocessing"] == (False, True)
+    assert {1, 8} <= set(choices(workload)["workers"])
+    configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 2}).grid()]
+    counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
+    assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 36, "processes": 36}
+    assert as_it_is(workload).key() in {config.key() for config in configs}
+
+
+def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
+    def make(add: int = 0, workers: int = 1) -> Any:
+        return Items(3, lambda index: (X[4 * index :][:4] + add, Y[4 * index :][:4]), workers=workers)
+
+    workload = wrap.wrap(make, model=None, parameters={"add": [0, 5], "workers": [1, 2]}, shuffle=False)
+    configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 1}).grid()]
+    kinds = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
+    assert kinds == {"wrapped": 4, "threads": 2 * 36, "processes": 2 * 36}
+    assert {to_config(from_config(each)).key() for each in configs} == {each.key() for each in configs}
+    for loader in (
+        {"loader": Wrapped.model_validate({"add": 5})},
+        {"loader": ap.Threads(workers=1), "arguments": {"add": 5}},
+    ):
+        with assembly.build_loader(workload, ap.PipelineConfig(finish="host", **loader)) as made:
+            np.testing.assert_array_equal(np.concatenate([x for x, _ in made.batches(0)]), X + 5)
+
+
+def test_the_values_of_keras_knobs_may_be_given() -> None:
+    workload = wrap.wrap(dataset := Items(3, rows), model=None, parameters={"workers": [1, 4]}, shuffle=False)
+    assert choices(workload) == {"workers": (1, 4)}
+    config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 4}), finish="host")
+    with assembly.build_loader(workload, config) as loader:
+        assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_workers_of_grain_import_again_begins_no_others(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would wait for that import to end."""
+
+    class Batches:
+        multiprocessing_options = types.SimpleNamespace(num_workers=workers)
+
+        def __iter__(self) -> Iterator[Any]:
+            yield np.zeros((4, 2)), np.zeros(4)
+
+    (file := tmp_path / "train.py").write_text("wrapped = ap.wrap(batches)")
+    names = {"ap": ap, "batches": Batches(), "__name__": "train"}
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: multiprocessing.current_process())
+    with pytest.raises(LoaderError, match=r"def workload") if workers else contextlib.nullcontext():
+        exec(compile(file.read_text(), str(file), "exec"), names)
+    assert ("wrapped" in names) == (workers == 0)
+
+
+def test_a_data_loader_that_forks_is_refused_when_it_begins_after_a_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    def feeder(made: DataLoader) -> Any:
+        return WrappedData(lambda: made, {}).make({})
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(frameworks, "running_framework", lambda: None)
+        forking = feeder(DataLoader(2))
+        assert len(list(forking.epoch("arrays"))) == 3
+    tf.constant(0)
+    with pytest.raises(LoaderError, match="forks"):
+        next(forking.epoch("arrays"))
+    begins_anew = DataLoader(2, multiprocessing.get_context("forkserver"))
+    there_already = DataLoader(2)
+    there_already._iterator = iter(())  # as of persistent workers
+    for loader in (DataLoader(0), begins_anew, there_already):
+        assert len(list(feeder(loader).epoch("arrays"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Items(2, rows, workers=2, use_multiprocessing=True), "forked after JAX.*use_multiprocessing=False"),
+        (lambda: DataLoader(2), 'DataLoader with num_workers=2 forks.*JAX.*="forkserver"'),
+        (lambda: type("Own", (DataLoader,), {"__module__": __name__})(2), "forks"),  # a class of one's own
+    ],
+)
+def test_what_would_fork_after_a_framework_is_refused_and_no_method_is_settled(
+    monkeypatch: pytest.MonkeyPatch, make: Any, said: str
+) -> None:
+    method = Mock(side_effect=lambda allow_none=False: None if allow_none else "fork")
+    monkeypatch.setattr(multiprocessing, "get_start_method", method)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn"])
+    monkeypatch.setattr(frameworks, "running_framework", lambda: "JAX")
+    with pytest.raises(LoaderError) as error:
+        ap.wrap(make, steps=3)  # a PyDataset goes on
+    assert re.search(said, f"{error.value.message} {error.value.hint}", re.DOTALL)
+    method.assert_called_with(allow_none=True)
+
+
+def test_a_default_that_is_no_number_is_left_to_the_function() -> None:
+    make = Mock(side_effect=lambda calls=1, prefetch=None: make_tensors(calls))
+    make.__signature__ = inspect.signature(make.side_effect)
+    workload = wrapped(make, calls=[1, 2], prefetch=[4, 8])
+    opened(workload).close()
+    assert not any("prefetch" in each.kwargs for each in make.call_args_list)
+    assert as_it_is(workload).loader == Wrapped.model_validate({"calls": 1})
