@@ -1,24 +1,36 @@
-"""What every loader shares, and loaders that take each other's place. Real loaders: tests/contract."""
+"""What every loader shares and each configuration says, and loaders that take each other's place."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import itertools
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import autopipe as ap
 from autopipe.errors import ConfigError, LoaderError
 from autopipe.measure import costs
-from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline.config import Kept, PipelineConfig, SettingValue
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.workers import Processes, Threads
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
+from autopipe.search import feasible
 from autopipe.workload.sample import Batch
-from tests.fakes.facts import DESCRIBED
+from tests.fakes.facts import DESCRIBED, facts
 from tests.fakes.loader import ArrayLoader, Clock, blobs
+from tests.fakes.reports import Approved, refusal
 
 
 def three() -> ArrayLoader:
@@ -57,6 +69,9 @@ def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
     assert [asked[:2] for asked in loader.asked] == [(2, 1), (2, 0)]
 
 
+NO_STATES: list[Any] = [3, None, "model.keras", {}]
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [
@@ -64,7 +79,7 @@ def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
         ({**STATE, "batch": 3}, "has 3 batches"),
         ({**STATE, "batch": -1}, r"must be what `state_dict\(\)` returned, but got .*'batch': -1"),
         ({**STATE, "extra": 1}, r"must be what `state_dict\(\)` returned, but got"),
-        *((state, rf"returned, but got {re.escape(repr(state))}\.") for state in (3, None, "model.keras", {})),
+        *((state, rf"returned, but got {re.escape(repr(state))}\.") for state in NO_STATES),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(state: Any, message: str) -> None:
@@ -82,38 +97,27 @@ BATCH = 4
     [
         (ap.Threads(workers=3, queue_size=8), SMALL, 1, (8 + 3 * 8, 8)),
         (ap.Threads(workers=3, queue_size=8), SMALL, 3, (6 + 3 * 3, 3)),
-        (ap.Threads(workers=1, queue_size=2), SMALL, 1, (2 + 2, 2)),
         (ap.Threads(workers=1, queue_size=2), SMALL, 16, (32 + 16, 16)),
         (ap.Threads(workers=3, queue_size=8), LARGE, 3, (8 + 3, 1)),
         (ap.Threads(workers=3, queue_size=8, read_ahead=4), SMALL, 3, (8 + 3, 1)),
         (ap.Processes(workers=1, queue_size=8), SMALL, 3, (6 + 3, 3)),
+        (ap.TfData(num_parallel_calls=9, prefetch=5), SMALL, 1, (None, 6 + 9 + 1)),
+        (ap.TfData(), SMALL, 1, (None, 16 + 2 + 1)),  # "auto": as many as the loader makes sure that there is room for
+        (ap.TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), SMALL, 1, (None, 6 + 3 + 1)),
     ],
     ids=str,
 )
-def test_batches_that_are_made_several_at_a_time_are_counted_so(
-    loader: LoaderConfig, shape: tuple[int, ...], steps: int, held: tuple[int, int]
-) -> None:
+def test_batches_made_at_once_are_counted(this_machine: Any, loader: Any, shape: Any, steps: int, held: Any) -> None:
+    this_machine(cores=2)
     data = ap.Arrays(np.zeros((8, *shape), np.uint8))
     config = ap.PipelineConfig(loader=loader, steps_per_execution=steps)
-    with ap.build_loader(ap.Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
-        assert opened.buffered_batches == held[0]
-    known = {"batch_size": BATCH, "compact_bytes": int(np.prod(shape)), "mean_bytes": 0.0}
-    assert costs.memory_bytes(config, DESCRIBED.model_copy(update=known)) == sum(held) * BATCH * int(np.prod(shape))
-
-
-@pytest.mark.parametrize(
-    ("loader", "held"),
-    [
-        (ap.TfData(num_parallel_calls=9, prefetch=5), 6 + 9),
-        (ap.TfData(), 16 + 2),  # "auto": as many as the loader makes sure that there is room for
-        (ap.TfData(num_parallel_calls=3, prefetch=5, read_ahead=2), 6 + 3),
-    ],
-    ids=str,
-)
-def test_batches_that_tf_data_makes_at_once_count(this_machine: Any, loader: ap.TfData, held: int) -> None:
-    this_machine(cores=2)
-    known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
-    assert costs.memory_bytes(ap.PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000
+    buffered, others = held
+    if buffered is not None:
+        with ap.build_loader(ap.Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
+            assert opened.buffered_batches == buffered
+    size = int(np.prod(shape))
+    known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": size, "mean_bytes": 0.0})
+    assert costs.memory_bytes(config, known) == ((buffered or 0) + others) * BATCH * size
 
 
 X, Y = blobs(24)
@@ -296,12 +300,134 @@ def test_an_older_reader_gets_nothing_any_more() -> None:
 
 
 @pytest.mark.parametrize("tune", ["Live", "", "auto", True])
-def test_another_way_to_tune_is_refused(tune: Any) -> None:
+def test_another_way_to_tune_is_refused_and_any_for_processes_that_train_together(tune: Any) -> None:
     with pytest.raises(ConfigError, match="`tune` must be"):
         check_tune(tune)
-
-
-def test_processes_that_train_together_do_not_tune_themselves() -> None:
     check_tune(None, (1, 2))
     with pytest.raises(ConfigError, match=r"`tune` must be None .* one of 2"):
         check_tune("live", (1, 2))
+
+
+KEY = "3324dd4e6510"
+CONFIGS = [
+    PipelineConfig(loader=Threads(workers=2)),
+    PipelineConfig(loader=Processes(workers=3, queue_size=1), keep="memory", finish="host", channels="first"),
+    PipelineConfig(loader=TfData()),
+    PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=0), device_prefetch=0),
+    PipelineConfig(loader=TfData(), devices=2),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_configuration_is_canonical_however_it_came_to_be(config: PipelineConfig) -> None:
+    again = PipelineConfig.model_validate_json(config.model_dump_json())
+    assert PipelineConfig.model_validate(config.model_dump(mode="json")) == again
+    copied = config.keeping(cut=1) if not config.kept.converts else config.model_copy()
+    assert config == again == copied
+    assert config.loader == config.loader.normalised()
+    assert {config.key()} == {again.key(), copied.key()}
+
+
+def test_what_means_nothing_beside_the_rest_is_at_its_default_and_no_order_counts() -> None:
+    kept = PipelineConfig(loader=Threads(workers=2, read_ahead=20), keep="array + memory:50.0%")
+    assert kept == PipelineConfig(loader=Threads(workers=2), keep="array+memory:50%")
+    assert kept.keeping(in_memory=False) == PipelineConfig(loader=Threads(workers=2), keep="array")
+    given: list[dict[str, SettingValue]] = [{"size": 3, "fast": True}, {"fast": True, "size": 3}, {}]
+    assert len({PipelineConfig(loader=Threads(workers=1), arguments=each) for each in given}) == 2
+
+
+def test_a_key_is_the_same_in_every_release_and_tells_apart_what_counts() -> None:
+    assert len({config.key() for config in CONFIGS}) == len(CONFIGS)
+    loader = Threads(workers=2)
+    assert PipelineConfig(loader=loader).key() == KEY
+    places = ("array", "array:0", "array:1", "memory:25%", "memory:50%", "memory", "encoded")
+    assert len({PipelineConfig(loader=loader, keep=keep).key() for keep in places}) == len(places)
+
+
+IMPOSSIBLE = (
+    "Threads(workers=0)", "Threads(workers='2')", "Threads(workers=2, queue=3)", "Threads()", "Threads(wrkers=2)",
+    "TfData(num_parallel_calls='many')", "TfData(prefetch=-1)",
+    "PipelineConfig(loader=Threads(workers=1)).model_copy(update={'finish': 'gpu'})",
+    "PipelineConfig(loader='threads')",
+    *(f"PipelineConfig(loader=Threads(workers=1), {setting})" for setting in (
+        "finish='gpu'", "devices=0", "keep='array:-1'", "keep='memory:0%'", "keep='memory:110%'",
+        "keep='memory+encoded'", "keep='array+tfrecord'", "keep='memroy'", "keep='array:50%'", "keep='memory:1'",
+    )),
+)  # fmt: skip
+
+
+def test_what_cannot_be(approved: Approved) -> None:
+    approved({code: refusal(functools.partial(eval, code, globals())) for code in IMPOSSIBLE})
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),  # and a list of loaders, of extensions, too
+    [({"kind": "thread", "workers": 1}, "Did you mean `threads`"), ({"workers": 1}, "loader")],
+)
+def test_a_loader_that_is_none_is_named(loader: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        PipelineConfig(loader=loader)
+
+
+PLACES = st.builds(
+    Kept,
+    form=st.sampled_from(["files", "array", "tfrecord"]),
+    cut=st.just("deepest") | st.integers(0, 99),
+    in_memory=st.booleans(),
+    encoded=st.booleans(),
+    part=st.integers(1, 100).map(lambda percent: percent / 100),
+)
+
+
+@given(PLACES)
+def test_what_is_kept_is_read_as_it_is_written(kept: Kept) -> None:
+    read = Kept.of(str(kept))
+    assert (str(read), read.form, read.in_memory) == (str(kept), kept.form, kept.in_memory)
+    assert not kept.converts or read.cut == kept.cut
+    assert not kept.in_memory or (read.encoded, read.part) == (kept.encoded, kept.part)
+    assert read.holds(kept.disk)
+    assert read.holds(kept.memory)
+    assert Kept.of(str(dataclasses.replace(read, part=1.0))).stands_for(read)
+
+
+@given(st.text())
+def test_any_text_is_a_place_or_is_refused_in_one_sentence(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        assert Kept.of(str(Kept.of(text))) == Kept.of(text)
+
+
+# ---------------------------------------------------------------- knobs
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import autopipe.pipeline.batching.process",
+        "from autopipe.pipeline.config import LOADERS, PipelineConfig\nfor kind in LOADERS: LOADERS[kind]\n"
+        "for loader in ({'kind': 'threads', 'workers': 2}, {'kind': 'tfdata'}):\n"
+        "    PipelineConfig.model_validate({'loader': loader}).key()",
+    ],
+    ids=["a worker process", "reading knobs"],
+)
+def test_no_framework_is_imported_by(script: str) -> None:
+    frameworks = "{'tensorflow', 'keras', 'jax', 'torch', 'grain', 'nvidia.dali', 'pandas', 'scipy'}"
+    script += f"\nimport sys\nassert not {frameworks} & set(sys.modules)\n"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_knobs_may_be_given_in_their_order_but_not_too_many_nor_twice() -> None:
+    threads: Any = Threads  # type checkers want them by name
+    assert threads(2) == Threads(workers=2)
+    assert threads(2, 4) == threads(2, queue_size=4) == Threads(workers=2, queue_size=4)
+    with pytest.raises(ConfigError, match=r"takes at most . values, workers, "):
+        threads(*[1] * len(Threads.model_fields))
+    with pytest.raises(ConfigError, match=r"`workers` .* twice"):
+        threads(1, workers=2)
+
+
+def test_code_of_others_is_compared_with_and_never_opened_nor_chosen() -> None:
+    whose = [loader.whose for loader in (Foreign(code="keras"), Foreign(code="bench.py:make"), Threads(workers=2))]
+    assert whose == ["plain code: autopipe eject --to keras", "yours: bench.py:make", "autopipe's loader threads"]
+    with pytest.raises(ConfigError, match="foreign code"):
+        Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
+    assert str(feasible.why_not(PipelineConfig(loader=Foreign(code="keras")), facts())).startswith("foreign code")

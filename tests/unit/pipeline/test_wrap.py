@@ -57,6 +57,9 @@ def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
     config = as_it_is(wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
     assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})  # without one, the first choice
     assert wrap.as_it_is(PLAIN) is None
+    without = wrap.wrap(make_tensors, model=None)  # parameters, it can still be measured
+    assert as_it_is(without).loader == Wrapped()
+    assert [params["device_prefetch"] for params in of_wrapped(choices(without)).grid()] == [0, 2]
 
 
 class Changing(keras.utils.PyDataset):
@@ -141,19 +144,6 @@ class Counted(keras.utils.PyDataset):
 def count_up(calls: int = 1) -> Any:
     numbers = tf.data.Dataset.range(100).repeat()
     return numbers.map(lambda number: (tf.fill([2, 1], number), tf.fill([2], number)))
-
-
-def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
-    made: list[Counted] = []
-
-    def make(calls: int = 1) -> Any:
-        made.append(Counted(workers=calls))
-        return made[-1]
-
-    with opened(wrapped(make, steps=2)) as loader:
-        for epoch in range(2):
-            list(loader.batches(epoch))
-    assert made[-1].seen == ["begin", "end"] * 2
 
 
 def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_not_changed() -> None:
@@ -269,23 +259,6 @@ def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
     assert re.search(said, f"{refused.value.message} {refused.value.hint}", re.DOTALL)
 
 
-def of_tf_data(rows: Any) -> Any:
-    return tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True)
-
-
-def of_py_dataset(rows: Any) -> Any:
-    return Items(2, lambda index: _of_each(rows, slice(4 * index, 4 * index + 4)))
-
-
-def of_generator(rows: Any) -> Any:
-    return (list(_of_each(rows, slice(start, start + 4))) for start in (0, 4))
-
-
-def of_grain(rows: Any) -> Any:
-    grain = pytest.importorskip("grain")  # there in `make test`; not with the oldest and newest frameworks
-    return grain.MapDataset.source(list(range(8))).map(lambda row: _of_each(rows, row)).batch(4)
-
-
 def _of_each(rows: Any, which: Any) -> Any:
     return tf.nest.map_structure(lambda part: part[which], rows)
 
@@ -293,18 +266,28 @@ def _of_each(rows: Any, which: Any) -> Any:
 @pytest.mark.parametrize(
     ("y", "form"),
     [
-        (np.eye(10, dtype=np.float32), of_tf_data),
-        ({"kind": np.eye(10, dtype=np.float32), "where": np.ones((10, 3, 2), np.float32)}, of_tf_data),
-        (np.ones((10, 2, 2, 5), np.float32), of_py_dataset),
-        (np.arange(60, dtype=np.uint8).reshape(10, 3, 2), of_generator),
-        (Y[:, None], of_grain),
+        (np.eye(10, dtype=np.float32), "tf.data"),
+        ({"kind": np.eye(10, dtype=np.float32), "where": np.ones((10, 3, 2), np.float32)}, "tf.data"),
+        (np.ones((10, 2, 2, 5), np.float32), "PyDataset"),
+        (np.arange(60, dtype=np.uint8).reshape(10, 3, 2), "generator"),
+        (Y[:, None], "grain"),
     ],
     ids=["one-hot", "named", "mask of one-hots", "mask", "vector of one"],
 )
-def test_targets_of_any_shape_are_planned_and_looked_at(y: Any, form: Callable[[Any], Any]) -> None:
+def test_targets_of_any_shape_are_planned_and_looked_at(y: Any, form: str) -> None:
     weight = tf.nest.map_structure(lambda part: np.ones(part.shape[:-1], np.float32), y)
-    rows = (X, y) if form is of_tf_data else (X, y, weight)
-    workload = wrapped(lambda calls=1: form(rows))
+    rows = (X, y) if form == "tf.data" else (X, y, weight)
+
+    def make(calls: int = 1) -> Any:
+        if form == "tf.data":
+            return tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True)
+        if form == "grain":
+            grain = pytest.importorskip("grain")  # there in `make test`; not with the oldest and newest frameworks
+            return grain.MapDataset.source(list(range(8))).map(lambda row: _of_each(rows, row)).batch(4)
+        batches = [_of_each(rows, slice(start, start + 4)) for start in (0, 4)]
+        return Items(2, batches.__getitem__) if form == "PyDataset" else iter(batches)
+
+    workload = wrapped(make)
     fields = dict(zip(make_plan(workload).source.labels, make_plan(workload).source.columns, strict=True))
     for name, part in (y if isinstance(y, dict) else {"": y}).items():
         assert known(fields[f"y.{name}".rstrip(".")]).shape == part.shape[1:]
@@ -312,27 +295,17 @@ def test_targets_of_any_shape_are_planned_and_looked_at(y: Any, form: Callable[[
     assert [(each.message, each.samples) for each in found.agreements] == [(None, 8)]
 
 
-def of_parts(size: int = 2) -> Iterator[Any]:
-    yield from ({"a": X, "b": X} for _ in range(2))
-    yield {"a": X, "b": X[:, :1]}
+DIFFERING: list[tuple[Callable[..., Any], int, str]] = [
+    (lambda size=2: iter([{"a": X, "b": X}, {"a": X, "b": X}, {"a": X, "b": X[:, :1]}]), 2,
+     r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
+    (lambda size=2: Items(4, lambda at: (np.ones((2, 3 + (at == 2))), np.zeros(2))), 2,
+     r"it has the shape \(2, 3\), but another one has \(2, 4\)"),
+    (lambda size=2: tf.data.Dataset.from_tensors(np.zeros((4, size))), 3,
+     r"whatever its parameters, but with {'size': 3} one has \(4, 3\)"),
+]  # fmt: skip
 
 
-def wider(size: int = 2) -> Any:
-    return Items(4, lambda at: (np.ones((2, 3 + (at == 2))), np.zeros(2)))
-
-
-def sized(size: int = 2) -> Any:
-    return tf.data.Dataset.from_tensors(np.zeros((4, size)))
-
-
-@pytest.mark.parametrize(
-    ("function", "size", "said"),
-    [
-        (of_parts, 2, r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
-        (wider, 2, r"it has the shape \(2, 3\), but another one has \(2, 4\)"),
-        (sized, 3, r"whatever its parameters, but with {'size': 3} one has \(4, 3\)"),
-    ],
-)
+@pytest.mark.parametrize(("function", "size", "said"), DIFFERING)
 def test_a_batch_of_another_shape_is_refused_and_changed_parameters_blamed(function: Any, size: int, said: str) -> None:
     config = ap.PipelineConfig(loader=Wrapped.model_validate({"size": size}), finish="host")
     with assembly.build_loader(wrapped(function, size=[2, 3]), config) as made, pytest.raises(LoaderError, match=said):
@@ -387,16 +360,6 @@ def from_grain(calls: int = 1) -> Any:
     return grain.MapDataset.source(list(range(12))).map(lambda n: (np.full(2, n // 4, np.float32), n // 4)).batch(4)
 
 
-def test_without_parameters_what_is_there_can_still_be_measured() -> None:
-    workload = wrap.wrap(make_tensors, model=None)
-    assert as_it_is(workload).loader == Wrapped()
-    assert [params["device_prefetch"] for params in of_wrapped(choices(workload)).grid()] == [0, 2]
-
-
-def five(calls: int = 1) -> Any:
-    return count_up().take(5)
-
-
 def numbered(index: int) -> tuple[Any, Any]:
     return np.full((2, 1), index, np.float32), np.full(2, index)
 
@@ -406,11 +369,11 @@ EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
     "endless": (count_up, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
     "endless PyDataset": (lambda calls=1: Counted(), 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
     "unknown length, begun anew": (lambda calls=1: count_up().take(7).filter(lambda x, y: True), 3, SEVEN),
-    "a part": (five, 2, [[0, 1], [2, 3], [4, 0]]),
+    "a part": (lambda calls=1: count_up().take(5), 2, [[0, 1], [2, 3], [4, 0]]),
     "a part of a PyDataset": (lambda calls=1: Items(5, numbered), 2, [[0, 1], [2, 3], [4, 0]]),
     "more than all of a PyDataset": (lambda calls=1: Items(2, numbered, workers=2), 3, [[0, 1, 0], [1, 0, 1]]),
     "a part of a generator": (lambda calls=1: generated(5), 2, [[0, 1], [2, 3], [4, 0]]),
-    "all": (five, 5, [[0, 1, 2, 3, 4]] * 2),
+    "all": (lambda calls=1: count_up().take(5), 5, [[0, 1, 2, 3, 4]] * 2),
     "endless Grain": (lambda calls=1: from_grain().repeat(), 4, [[0, 1, 2, 0], [1, 2, 0, 1]]),
     "counted generator": (lambda calls=1: generated(), None, WHOLE),
     "counted MapDataset": (from_grain, None, WHOLE),

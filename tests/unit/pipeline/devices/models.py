@@ -39,20 +39,3 @@ class Ends(keras.callbacks.Callback):
         self.left -= 1
         if self.left == 0:
             raise self.error
-
-
-class Counting(keras.Sequential):
-    def __init__(self, *arguments: Any, **keyword_arguments: Any) -> None:
-        super().__init__(*arguments, **keyword_arguments)
-        self.traced = 0
-
-    def train_step(self, data: Any) -> Any:
-        self.traced += 1
-        return super().train_step(data)
-
-
-def counting() -> Counting:
-    keras.utils.set_random_seed(1)
-    model = Counting([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")])
-    model.compile("sgd", "categorical_crossentropy")
-    return model

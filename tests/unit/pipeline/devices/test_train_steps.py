@@ -7,7 +7,6 @@ import functools
 import pickle
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -17,14 +16,13 @@ from autopipe.errors import ConfigError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import feed
 from autopipe.pipeline.devices import model as models
-from autopipe.pipeline.devices.callbacks import TrainingCallbacks
 from autopipe.pipeline.devices.model import SimulatedModel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.pipeline.devices.trainer import Trainer, steps_of_a_call
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import Ends, KilledError, classifier, counting, same_weights
+from tests.unit.pipeline.devices.models import Ends, KilledError, classifier, same_weights
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
@@ -52,15 +50,12 @@ def same(single: Trainer, several: Trainer) -> None:
 
 @pytest.mark.parametrize(("together", "batch_size"), [(4, 4), (32, 7)])
 def test_weights_and_batches_are_those_of_single_steps(together: int, batch_size: int) -> None:
+    state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
+    same(trained(1, state=state), trained(together, state=state))  # in mid-epoch
     same(trained(1, batch_size), several := trained(together, batch_size))
     assert len(handed(several)) == 2 * len(several.loader)  # nothing was taken that was not trained
     assert several.state_dict() == {"schema_version": 1, "epoch": 2, "batch": 0, "identity": "arrays"}
     assert several.model.steps_per_execution == 1
-
-
-def test_a_training_goes_on_in_mid_epoch() -> None:
-    state = {"schema_version": 1, "epoch": 1, "batch": 1, "identity": "arrays"}
-    same(trained(1, state=state), trained(4, state=state))
 
 
 def test_class_weights_and_validation_count_as_with_single_steps() -> None:
@@ -136,8 +131,17 @@ def test_a_step_of_the_owners_own_making_is_put_back_also_when_training_fails(fa
     assert model.train_step is own
 
 
+class Counting(keras.Sequential):
+    traced = 0
+
+    def train_step(self, data: Any) -> Any:
+        self.traced += 1
+        return super().train_step(data)
+
+
 def test_a_further_fit_compiles_nothing_another_finish_once_and_a_model_compiled_anew_has_its_new_settings() -> None:
-    model = counting()
+    model = Counting(classifier().layers)
+    model.compile("sgd", "categorical_crossentropy")
     trainer = Trainer(model, compact())
     trainer.fit(epochs=1, verbose=0)
     once = model.traced
@@ -207,22 +211,12 @@ def test_a_run_that_was_cut_is_resumed_behind_its_backup(tmp_path: Path, save_fr
     assert trainer.state_dict()["epoch"] == EPOCHS
 
 
-def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
-    first, joined = keras.callbacks.Callback(), keras.callbacks.Callback()
-    first.on_train_begin, joined.on_train_begin = Mock(), Mock()
-    session = TrainingCallbacks([first], model=classifier(), epochs=1, steps=1, verbose=0)
-    session.begin()
-    session.callbacks = [joined, *session.callbacks]
-    session.on_train_begin()
-    session.on_train_begin()  # where the rest of an epoch comes before, Keras's `fit` is called twice
-    session.end()
-    assert (first.on_train_begin.call_count, joined.on_train_begin.call_count) == (1, 1)
-
-
 def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
     run(tmp_path, save_freq=1, kill_at=7)
     trainer = trainer_of_arrays()
-    stop = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: setattr(stop.model, "stop_training", True))
+    stop: Any = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(stop.model, "stop_training", True)
+    )
     backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=1)
     assert trainer.fit(epochs=3, callbacks=[backup, stop], verbose=0).epoch == [1]
     assert trainer.state_dict()["epoch"] == 2
@@ -239,7 +233,7 @@ class FakeTime:
         self.now += seconds + self.overshoot
 
 
-def simulated(*settings: float, samples: int, together: int = 1) -> tuple[Trainer, FakeTime]:
+def simulated(*settings: Any, samples: int, together: int = 1) -> tuple[Trainer, FakeTime]:
     model, time = SimulatedModel(*settings), FakeTime()
     model.timeline = time.timeline
     trainer = Trainer(model, ArrayLoader(*blobs(samples), 4))

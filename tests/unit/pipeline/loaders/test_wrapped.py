@@ -130,9 +130,6 @@ def test_libraries_have_their_threads_again_once_the_last_loader_that_took_them_
         assert threads_of_libraries() == {3}
 
 
-# -------------------- freed memory
-
-
 def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset_frees(told: list[None]) -> None:
     workload, threads = with_model(py_dataset), cv2.getNumThreads()
     with assembly.build_trainer(workload, config()) as trainer:
@@ -142,9 +139,6 @@ def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset
     with assembly.build_loader(workload, config(freed_memory="kept")):
         assert told != []
     assert processes.KEEPING.items() <= os.environ.items()  # of workers that are no forks
-
-
-# -------------------- what a search tries
 
 
 def shuffled() -> Any:
@@ -192,14 +186,6 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this
     assert [each.keeps_freed_memory for each in others] == [True, False]
 
 
-def test_of_a_py_dataset_tf_datas_settings_are_not_tried(this_machine: Callable[..., None]) -> None:
-    this_machine(cores=1)
-    data = WrappedData(py_dataset, {})
-    assert data.tried() == ({**data.choices, "freed_memory": ("returned", "kept")}, [])
-    this_machine(cores=2)
-    assert WrappedData(py_dataset, {}).tried()[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
-
-
 def test_threads_of_libraries_are_tried_if_others_make_a_batch(monkeypatch: Any, this_machine: Any) -> None:
     class Shared(Items):
         def __getitem__(self, index: int) -> Any:
@@ -207,13 +193,14 @@ def test_threads_of_libraries_are_tried_if_others_make_a_batch(monkeypatch: Any,
                 helper.submit(sum, range(10**6))
             return super().__getitem__(index)
 
+    this_machine(cores=1)
+    data = WrappedData(py_dataset, {})
+    assert data.tried() == ({**data.choices, "freed_memory": ("returned", "kept")}, [])  # nothing of tf.data
     this_machine(cores=2)
+    assert data.tried()[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
     monkeypatch.setattr(wrap, "_is_opencv_used", lambda: False)
     tried = ["library_threads" in WrappedData(kind, {}).tried()[0] for kind in (py_dataset, lambda: Shared(3, rows))]
     assert tried == [False, True]
-
-
-# -------------------- what cannot be
 
 
 SETTINGS = ("kind", *Wrapped().around(), "tf_prefetch", "freed_memory")
@@ -227,7 +214,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: assembly.build_loader(with_model(lambda: make_tensors().repeat(), steps=3), config(tf_cache="memory")),
      "without an end cannot be kept in memory"),
     (lambda: wrapped(make_tensors, tf_prefetch=[-3]), "tf_prefetch=-3"),
-    *((lambda name=name: wrapped(lambda **named: make_tensors(), **{name: [0]}),
+    *((lambda name=name: wrap.wrap(lambda **named: make_tensors(), model=None, parameters={name: [0]}),
        f"`{name}` is autopipe's own setting") for name in SETTINGS),
 ]  # fmt: skip
 
@@ -282,9 +269,7 @@ class DataLoader:
         (lambda path: zipfile.ZipFile(path, "w"), None, 1, None),  # which lets one read at a time
     ],
 )
-def test_threads_are_not_tried_where_they_would_share_a_place_in_a_file(
-    tmp_path: Path, opens: Any, lock: Any, workers: int, against: str | None
-) -> None:
+def test_threads_share_no_place_in_a_file(tmp_path: Path, opens: Any, lock: Any, workers: int, against: Any) -> None:
     (tmp_path / "a").touch()
     dataset = Items(3, rows, workers=workers)
     dataset.file, dataset.lock = opens(tmp_path / "a"), lock
@@ -359,6 +344,10 @@ def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers()
     counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
     assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 36, "processes": 36}
     assert as_it_is(workload).key() in {config.key() for config in configs}
+    given = wrap.wrap(dataset := Items(3, rows), model=None, parameters={"workers": [1, 4]}, shuffle=False)
+    assert choices(given) == {"workers": (1, 4)}
+    with assembly.build_loader(given, config(workers=4)) as loader:
+        assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
 
 
 def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
@@ -378,18 +367,8 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
             np.testing.assert_array_equal(np.concatenate([x for x, _ in made.batches(0)]), X + 5)
 
 
-def test_the_values_of_keras_knobs_may_be_given() -> None:
-    workload = wrap.wrap(dataset := Items(3, rows), model=None, parameters={"workers": [1, 4]}, shuffle=False)
-    assert choices(workload) == {"workers": (1, 4)}
-    config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 4}), finish="host")
-    with assembly.build_loader(workload, config) as loader:
-        assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_workers_of_grain_import_again_begins_no_others(
-    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_grains_workers_import_begins_no_others(workers: int, tmp_path: Path, monkeypatch: Any) -> None:
     """Which would wait for that import to end."""
 
     class Batches:
@@ -432,9 +411,7 @@ def test_a_data_loader_that_forks_is_refused_when_it_begins_after_a_framework(mo
         (lambda: type("Own", (DataLoader,), {"__module__": __name__})(2), "forks"),  # a class of one's own
     ],
 )
-def test_what_would_fork_after_a_framework_is_refused_and_no_method_is_settled(
-    monkeypatch: pytest.MonkeyPatch, make: Any, said: str
-) -> None:
+def test_a_fork_after_a_framework_is_refused_and_no_method_settled(monkeypatch: Any, make: Any, said: str) -> None:
     method = Mock(side_effect=lambda allow_none=False: None if allow_none else "fork")
     monkeypatch.setattr(multiprocessing, "get_start_method", method)
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn"])

@@ -375,9 +375,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ap.Workload, a
 @pytest.mark.parametrize(
     ("befalls", "said"), [(cut, "is cut short: it ends before byte"), (fail, "cannot be read: Input/output error")]
 )
-def test_an_open_set_that_is_cut_short_or_on_a_broken_disk_is_told(
-    kept: Any, befalls: Damage, said: str, maker: Callable[[], contextlib.AbstractContextManager[None]]
-) -> None:
+def test_an_open_set_that_is_cut_or_on_a_broken_disk_is_told(kept: Any, befalls: Damage, said: str, maker: Any) -> None:
     workload, config, folder = kept
     with maker(), ap.build_loader(workload, config) as loader:
         assert sum(len(batch[0]) for batch in loader.epoch(0)) == KEPT
