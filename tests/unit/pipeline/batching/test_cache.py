@@ -256,6 +256,8 @@ def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Pa
         ledger.record(0, [BadSample(3, 9, "broken")])
     ledger.record(0, [BadSample(4, 9, "broken")])  # another warning would be an error here
     assert ledger.counts == {0: 2}
+    with pytest.raises(DataError, match=r"11 samples .* are bad.*`ap.verify_files"):
+        ledger.record(0, [BadSample(number, 99, "broken") for number in range(11)])
 
 
 @pytest.mark.parametrize(("samples", "tolerated"), [(10, 1), (100, 1), (1000, 10)])
@@ -269,7 +271,7 @@ def test_bad_samples_are_listed_once_and_over_one_percent_are_too_many(
     assert ledger.counts == {0: tolerated, 1: tolerated}
     listed = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert (len(listed), listed[0]) == (tolerated, {"index": 3, "replaced_by": 4, "message": "broken"})
-    with pytest.raises(DataError, match=rf"{tolerated + 1} samples .* are bad.*`ap.verify_files"):
+    with pytest.raises(DataError, match=rf"{tolerated + 1} samples .* are bad, .*/log"):
         ledger.record(0, [BadSample(99, 0, "broken")])
 
 

@@ -327,7 +327,7 @@ def test_a_sample_that_fails_comes_as_an_error_between_the_batches_before_it_and
                 found.extend(np.array(y) for _, y in loader.batches(0, last=True))
             assert np.concatenate(found).tolist() == before
         whole = [y.tolist() for _, y in taken(loader, 0, behind, last=False)]
-        for start in (behind + 1, behind, len(loader) - 1):  # for who goes back in a group, it is made anew
+        for start in (behind + 1, behind, len(loader) - 1, len(loader)):  # a group is made anew for who goes back in it
             first = itertools.islice(loader.batches(0, start), 1)
             assert [np.array(y).tolist() for _, y in first] == whole[start - behind :][:1]
         rest = taken(loader, 0, behind, last=False)
