@@ -1,8 +1,9 @@
-"""What a workload may be, how its samples are built, and where its relative paths start."""
+"""What a workload may be, how its samples are built and its ops planned, and where its relative paths start."""
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import importlib.util
 import itertools
@@ -10,23 +11,26 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 import autopipe as ap
-from autopipe.errors import ConfigError, DataError, DataWarning, WorkloadError
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.pipeline.assembly import batch_order, batches_digest
 from autopipe.workload import order as randomness
 from autopipe.workload.data import paths
 from autopipe.workload.data.source import Subset
-from autopipe.workload.digests import digest, op_settings, ops_digest, value_text
-from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.digests import digest, ops_digest, value_text
+from autopipe.workload.op import Op, Plan
+from autopipe.workload.ops.planner import make_plan, normalise, op_failure, read_failure
 from autopipe.workload.order import BatchOrder, Blocks, block_order
-from autopipe.workload.sample import Structure, label
+from autopipe.workload.sample import FieldKind, Structure, label
 from tests.fakes.commands import python, succeeded
 from tests.fakes.facts import known
 from tests.fakes.sources import Made
@@ -76,19 +80,11 @@ def test_blocks_are_the_datas_own_or_as_many_neighbours_as_are_named() -> None:
     assert dataclasses.replace(named, shuffle=False).blocks is None
 
 
-def test_a_seed_of_numpy_is_the_same_as_one_of_python() -> None:
-    seeds: list[Any] = [7, np.int64(7), np.uint8(7)]
-    workloads = [ap.Workload(data=DATA, ops=[], batch_size=2, seed=seed) for seed in seeds]
-    assert [(each.seed, type(each.seed)) for each in workloads] == [(7, int)] * 3
-    orders = [batch_order(each).epoch(3).tolist() for each in workloads]
-    assert orders[0] == orders[1] == orders[2] != sorted(orders[0])
-
-
-IMAGE = "image"
+PICTURE = "image"
 
 
 def structure(value: Any) -> Structure | None:
-    return Structure.of(value, lambda path, part: part is IMAGE)
+    return Structure.of(value, lambda path, part: part is PICTURE)
 
 
 def test_parts_are_named_by_key_or_in_full_one_each_needs_no_structure_and_weights_need_targets() -> None:
@@ -104,7 +100,7 @@ def test_parts_are_named_by_key_or_in_full_one_each_needs_no_structure_and_weigh
     ("value", "flat", "labels"),
     [
         (((1, 2), 3), (1, 3, 2), ("x.0", "y", "x.1")),
-        ((("numbers", IMAGE), 3), (IMAGE, 3, "numbers"), ("x.1", "y", "x.0")),  # an image comes first
+        ((("numbers", PICTURE), 3), (PICTURE, 3, "numbers"), ("x.1", "y", "x.0")),  # an image comes first
         (({"a": 1, "b": 2}, {"c": 3, "d": 4}), (1, 3, 2, 4), ("x.a", "y.c", "x.b", "y.d")),
         ((1, 2, 3), (1, 2, 3), ("x", "y", "sample_weight")),
         ((1, (2, 3), (4, 5)), (1, 2, 3, 4, 5), ("x", "y.0", "y.1", "sample_weight.0", "sample_weight.1")),
@@ -172,15 +168,6 @@ def test_a_pattern_starts_at_the_script_whatever_that_is_called_and_so_does_what
         _imported(home, 'data = ap.ImageFolder("phots")')
     assert f"`{home}/phots` does not exist" in error.value.message
     assert error.value.hint == paths.RULE
-
-
-def test_a_library_between_the_script_and_the_source_does_not_count(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "helper.py").write_text("import autopipe as ap\ndef folder(path):\n    return ap.ImageFolder(path)\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(paths, "_NOBODYS", (*paths._NOBODYS, f"{tmp_path}/helper"))
-    assert len(_imported(home, "data = __import__('helper').folder('photos')").data) == 4
 
 
 @pytest.mark.parametrize("file", ["/tmp/ipykernel_1/1.py", "<string>", "<stdin>"])
@@ -263,7 +250,9 @@ def test_settings_order_and_functions_with_all_that_they_hold_count(made: Callab
     assert ops_digest(made(1)) == ops_digest(made(1)) != ops_digest(made(2))
 
 
-def test_parts_count_and_an_op_that_gives_other_pixels_than_before_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_that_gives_other_pixels_than_before_is_another_and_a_function_that_is_imported_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert digest("ab", "c") != digest("a", "bc")
     assert digest(1, None) == digest(1, None)
     lists = [ap.RandomFlip()], [ap.On("left", ap.RandomFlip())]
@@ -271,8 +260,6 @@ def test_parts_count_and_an_op_that_gives_other_pixels_than_before_is_another(mo
     monkeypatch.setattr(ap.RandomFlip, "revision", 2)
     assert not {ops_digest(ops) for ops in lists} & {*before}
 
-
-def test_a_function_of_a_script_is_the_same_if_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     def digest_in(name: str) -> str:
         module = types.ModuleType(name)
         module.__file__ = "/project/train.py"
@@ -284,15 +271,9 @@ def test_a_function_of_a_script_is_the_same_if_that_is_imported(monkeypatch: pyt
 
 
 ANIMALS = """
-import dataclasses
 from autopipe.workload.digests import value_text
-
-@dataclasses.dataclass(slots=True)
-class Settings:
-    names: object
-
 animals = {"ant", "bee", "cat", "dog", "eel", "fox"}
-held = animals, frozenset(animals), [animals], {"of": animals}, Settings(animals)
+held = animals, frozenset(animals), [animals], {"of": animals}
 print(value_text(lambda x: x in {"ant", "bee", "cat", "dog", "eel", "fox"}), *map(value_text, held), sep="\\n")
 """
 
@@ -317,16 +298,6 @@ class OfAnotherLibrary:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.float32]:
         return self.values
-
-
-def test_an_op_within_another_is_the_same_after_its_check_as_before() -> None:
-    ops = [ap.On("left", ap.Map(np.negative))]
-    images = ap.Arrays({name: np.zeros((2, 2, 2, 3), np.uint8) for name in ("left", "right")})
-    before = ops_digest(ops), op_settings(ops[0])
-    plan = make_plan(ap.Workload(data=images, ops=ops, batch_size=2))
-    assert (ops_digest(ops), op_settings(ops[0])) == before
-    again = make_plan(ap.Workload(data=images, ops=[ap.On("left", ap.Map(np.negative))], batch_size=2))
-    assert ops_digest([step.op for step in plan.prefix]) == ops_digest([step.op for step in again.prefix])
 
 
 # -------------------- the order of samples and the numbers drawn for them
@@ -386,25 +357,278 @@ def test_the_numbers_of_a_release_are_those_of_the_next_and_each_epoch_has_an_or
     np.testing.assert_array_equal(order(shuffle=False, shard=(1, 3)).epoch(0), [1, 4, 7])
 
 
-def test_samples_are_mixed_with_those_of_as_many_blocks_as_are_asked_for_and_blocks_come_in_any_order() -> None:
-    block_of = np.repeat(range(6), np.diff([*STARTS, 27]))
-    firsts, mixes = set(), set()
-    for epoch in range(200):
-        found = block_of[block_order(0, epoch, 27, STARTS, 2)].tolist()
-        blocks = list(dict.fromkeys(found))
-        groups = [frozenset(blocks[at : at + 2]) for at in (0, 2, 4)]
-        ends = [sum(block in group for block in found) for group in groups]
-        assert [{*found[: ends[0]]}, {*found[ends[0] : -ends[2]]}, {*found[-ends[2] :]}] == groups
-        firsts.add(found[0])
-        mixes |= {*groups}
-    assert (firsts, len(mixes)) == (set(range(6)), 15)  # all pairs
-    alone = block_of[block_order(0, 0, 27, STARTS, 1)]
-    assert np.count_nonzero(np.diff(alone)) == 5
-    assert all(block_order(0, epoch, 27, STARTS, 9).tolist() != list(range(27)) for epoch in range(9))
-
-
 @pytest.mark.parametrize("given", [{"size": 0}, {"size": 2.5}, {"size": True}, {"mixed": 0}, {"mixed": "all"}])
 def test_blocks_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
     (name,) = given
     with pytest.raises(WorkloadError, match=f"`{name}` of Blocks must be a whole number >= 1"):
         Blocks(**given)
+
+
+# -------------------- how ops are planned, and samples that cannot be batched
+
+
+def planned(data: Any, *ops: Op) -> Plan:
+    return make_plan(ap.Workload(data=data, ops=ops, batch_size=2))
+
+
+def parts(data: Any, *ops: Op) -> tuple[list[str], ...]:
+    plan = planned(data, *ops)
+    return tuple([step.op.name for step in steps] for steps in (plan.prefix, plan.body, plan.suffix))
+
+
+LONG = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip(), ap.Resize(6, 6), ap.Rescale(1 / 255), ap.Normalize(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "wanted"),
+    [
+        (LONG, ["Decode Resize", "RandomFlip Resize", "Rescale Normalize"]),
+        # a cheap op between ops on pixels stays where it is, a one-hot label goes last from wherever it stands
+        ([ap.Decode(), ap.Rescale(1.0), ap.Resize(8, 8), ap.RandomFlip()], ["Decode Rescale Resize", "RandomFlip", ""]),
+        ([ap.OneHot(23), ap.Decode(), ap.Resize(8, 8), ap.RandomFlip()], ["Decode Resize", "RandomFlip", "OneHot"]),
+    ],
+)
+def test_a_list_is_split_at_the_first_random_op_and_before_the_cheap_end(
+    photos: Path, ops: list[Op], wanted: list[str]
+) -> None:
+    data = ap.Table(photos / "labels.csv")
+    assert [" ".join(part) for part in parts(data, *ops)] == wanted
+    steps = planned(data, *ops).steps
+    assert all(type(step.op) is type(ops[step.stream]) for step in steps)  # which names its random numbers
+
+
+def test_a_label_stays_before_a_function_that_gets_it_and_a_mask_before_ops_that_move_its_pixels(
+    pairs: Path, palette: Any
+) -> None:
+    for labels in (np.arange(8), {"kind": np.arange(8)}):
+        data: Any = ap.Arrays(np.ones((8, 4, 4, 3), np.uint8), labels)
+        assert parts(data, ap.OneHot(8), ap.Map(lambda x, y: (x // 2, y / 2), on="both")) == (["OneHot", "Map"], [], [])
+        assert parts(data) == ([], [], [])  # no ops are a plan, too
+    data = ap.ImagePairs(pairs / "images", pairs / "masks")
+    ops = (ap.Decode(), ap.MaskToClass(palette), ap.OneHot(4), ap.Resize(8, 8))
+    assert parts(data, *ops)[2] == []
+    assert parts(data, *ops[:2], ops[3], ops[2])[2] == ["OneHot"]
+
+
+X = np.zeros((4, 4, 3), np.uint8)
+BOXES = [np.zeros((number % 3, 4), np.float32) for number in range(6)]
+TEXT, NOTHING = ap.Map(lambda x: np.array(["a"])), ap.Map(lambda x: None)
+PALETTE = [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "error", "message"),
+    [
+        ([ap.Decode()], WorkloadError, r"one size to be batched.*0\.jpg"),
+        ([], WorkloadError, "still encoded"),
+        ([ap.Resize(8, 8)], OpError, r"Resize on sample 0 .*0\.jpg.*Decode"),
+        ([ap.Decode(), ap.RandomCrop(41, 60)], BadSampleError, "41x60 out of 40x60"),
+        ([ap.Decode(), ap.Map(lambda x: 1 / 0)], OpError, "ZeroDivisionError"),
+        ([ap.Decode(), ap.Resize(8, 8), TEXT], OpError, "Map.* must return an array of numbers"),
+        ([ap.Decode(), ap.Resize(8, 8), NOTHING], OpError, "array of numbers, but its function returned None"),
+    ],
+)
+def test_what_cannot_be_batched_is_said_before_anything_starts(
+    photos: Path, ops: list[Op], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        planned(ap.Table(photos / "labels.csv"), *ops)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([(X, boxes) for boxes in BOXES], r'targets must have one size .*Pad .*: ap\.Map\(function, on="mask"\)'),
+        ([(X, boxes.astype(int).tolist()) for boxes in BOXES], "targets must have one size to be batched"),
+        ([(X, {"boxes": boxes}) for boxes in BOXES], r'`y\.boxes` must .*Pad .*: ap\.On\("y\.boxes", ap\.Map\('),
+        ([(X[: number + 2], 0) for number in range(6)], r"images must have one size .* Put ap\.Resize"),
+        ([("photos/0.JPG", 0)] * 6, r"but one is 'photos/0\.JPG'\. .*Path\(path\)\.read_bytes"),
+        ([([b"one", b"other"], 0)] * 6, r"\[b'one', b'other'\]\. .*several files as a tuple"),
+        ([(X, "cat")] * 6, r"but one is 'cat'\. Number the classes"),
+    ],
+)
+def test_parts_that_cannot_be_batched_are_named_with_the_remedy_for_their_kind(samples: Any, message: str) -> None:
+    with pytest.raises(AutopipeError, match=message):
+        planned(Made(len(samples), samples.__getitem__))
+
+
+class Picture:
+    """It may be made an array, and is none, as images of PIL and TensorFlow."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return X
+
+
+DEEP = "`y` must be one part, or a tuple or a dictionary of parts"
+LARGE = r"^sample 0: `y(\.id)?` is a label, .* 2\*\*63 - 1, but got {}\. Number"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        *(((X, target), DEEP) for target in (((1, 2), 3), {"label": {"first": 1}}, (None, 1), {}, {1: 2})),
+        *(((X, large), LARGE.format(large)) for large in (2**63, -(2**63) - 1, 2**64)),
+        ((X, {"kind": 1, "id": 2**63}), LARGE.format(2**63)),
+        ([X, 1], "as a tuple"),
+        ((X, "cat"), "Number the classes"),
+        (None, r"numpy\.asarray"),
+        ((Picture(), 1), r"numpy\.asarray\(image\)"),
+    ],
+    ids=range(13),
+)
+def test_what_read_may_not_return_is_told_with_what_it_should(value: Any, said: str) -> None:
+    with pytest.raises((DataError, OpError), match=said):
+        parts(Made(4, lambda index: value), ap.RandomFlip())
+
+
+class Missing(BadSampleError):
+    """An error of a user's own, which is told as the kind that it is one of."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"`{path}` is missing.", hint="Fetch it.")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(None, "sample 3"), ("sample 3 of set", "sample 3 of set"), ("sample 30", "sample 3 (sample 30)")],
+)
+def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said: str) -> None:
+    source: Any = SimpleNamespace() if name is None else SimpleNamespace(name=lambda index: name)
+    assert str(read_failure(OSError("torn"), source, 3)) == f"{said} cannot be read: OSError: torn"
+    assert type(read_failure(OSError("torn"), source, 3)) is BadSampleError
+    assert type(read_failure(OSError(errno.EMFILE, "too many"), source, 3)) is DataError  # no fault of the sample's
+    of_read, of_op = read_failure(Missing("a"), source, 3), op_failure(Missing("a"), ap.Decode(), source, 3)
+    assert (of_read.message, of_op.message) == (f"{said}: `a` is missing.", f"Decode on {said}: `a` is missing.")
+    assert {(type(each), each.hint) for each in (of_read, of_op)} == {(BadSampleError, "Fetch it.")}
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.float32])
+@pytest.mark.parametrize("shape", [(8, 20, 30), (8, 20, 30, 1)])
+def test_what_looks_like_a_mask_and_is_taken_for_none_warns(shape: tuple[int, ...], dtype: Any) -> None:
+    data = ap.Arrays(np.zeros((8, 20, 30, 3), np.uint8), np.zeros(shape, dtype))
+    with pytest.warns(DataWarning, match=rf"`RandomFlip` .* it is {dtype.__name__.rstrip('_')}\..*astype"):
+        planned(data, ap.RandomFlip())
+    planned(data, ap.RandomFlip(on="image"), ap.RandomBrightness())
+    own: Any = Made(4, lambda index: (np.zeros((20, 30, 3), np.uint8), np.zeros((20, 30), np.uint8)))
+    with pytest.warns(DataWarning, match=r"it is uint8\. A source of your own .* y_kind = .*FieldKind\.MASK"):
+        planned(own, ap.RandomFlip())
+    own.y_kind = FieldKind.MASK
+    planned(own, ap.RandomFlip())
+
+
+def in_folders(root: Path, images: Any, masks: Any) -> ap.ImagePairs:
+    """Write three pairs of images."""
+    for folder, image in (("images", images), ("masks", masks)):
+        (root / folder).mkdir(parents=True)
+        for number in range(3):
+            image.save(root / folder / f"{number}.png")
+    return ap.ImagePairs(root / "images", root / "masks")
+
+
+def test_masks_on_their_side_and_masks_of_numbers_with_a_palette_warn(tmp_path: Path) -> None:
+    image, upright, half, rounded = (Image.new("L", size) for size in ((60, 40), (40, 60), (30, 20), (20, 13)))
+    with pytest.warns(DataWarning, match=r"3 of 3 images .* 40x60 and 60x40 pixels.*orientation=\"exif\""):
+        planned(in_folders(tmp_path / "side", image, upright), ap.Decode(), ap.Resize(16, 16))
+    for name, smaller in (("half", half), ("rounded", rounded)):
+        planned(in_folders(tmp_path / name, image, smaller), ap.Decode(), ap.Resize(16, 16))
+    mask = Image.new("P", (60, 40), 1)
+    mask.putpalette([level for colour in PALETTE for level in colour])
+    data = in_folders(tmp_path, image, mask)
+    with pytest.warns(DataWarning, match=r"If the numbers are classes, put ap\.MaskToClass"):
+        planned(data, ap.Decode(), ap.RandomFlip())
+    plan = planned(data, ap.Decode(), ap.MaskToClass(PALETTE))  # unless their colours become classes
+    assert plan.finished.fields[1].shape == (40, 60)
+    with pytest.raises(WorkloadError, match=r"encoded bytes.*Put ap\.Decode\(\) before ap\.MaskToClass"):
+        planned(data, ap.MaskToClass(PALETTE), ap.Decode())
+
+
+PLACES = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6).repeat(8, axis=0)
+IMAGE = np.stack([PLACES, PLACES, PLACES], axis=-1)
+TWO: dict[str, Any] = {"left": IMAGE, "numbers": np.ones((8, 4), np.float32), "right": IMAGE}
+
+
+def made(data: Any, *ops: Op, index: int = 3) -> dict[str, Any]:
+    """Return the parts of one sample after the ops, by their labels."""
+    plan = planned(data, *ops)
+    sample = normalise(data.read(index), plan.source.structure)
+    for step in plan.prefix + plan.body + plan.suffix:
+        random = randomness.uniforms(0, 0, np.array([index]), step.stream, step.op.draws)[0]
+        sample = step.op.apply(sample, step.before, random)
+    return dict(zip(plan.finished.labels, sample, strict=True))
+
+
+def test_a_function_gets_the_parts_that_are_named_on_which_the_same_numbers_act() -> None:
+    data = ap.Arrays(TWO, {"kind": np.arange(8), "first": PLACES, "second": PLACES, "third": PLACES})
+    for index in range(8):
+        found = made(data, ap.RandomCrop(3, 3), ap.RandomFlip(vertical=True), index=index)
+        for other in ("x.right", "y.first", "y.second", "y.third"):
+            np.testing.assert_array_equal(found["x.left"][..., 0], found[other].reshape(3, 3, -1)[..., 0])
+        np.testing.assert_array_equal(found["x.numbers"], np.ones(4, np.float32))
+        assert found["y.kind"] == index
+    data = ap.Arrays(TWO, np.arange(8))
+    found = made(data, ap.On("left", ap.RandomCrop(3, 3)), ap.On("x.right", ap.RandomCrop(3, 3)))
+    assert not np.array_equal(found["x.left"], found["x.right"])
+    found = made(data, ap.On(("left", "right"), ap.RandomCrop(3, 3)))
+    np.testing.assert_array_equal(found["x.left"], found["x.right"])
+    found = made(data, ap.On("left", ap.Resize(2, 2)))
+    assert (found["x.left"].shape, found["x.right"].shape) == ((2, 2, 3), (6, 6, 3))
+    data = ap.Arrays(TWO, {"kind": np.arange(8), "depth": np.ones(8, np.float32)})
+    scale = ap.Map(lambda numbers, depth: (numbers * 2, depth * 3), on="both")
+    found = made(data, ap.On(("numbers", "depth"), scale), ap.On("kind", ap.OneHot(9)))
+    assert (found["x.numbers"].tolist(), found["y.depth"], found["y.kind"].argmax()) == ([2] * 4, 3, 3)
+    data = ap.Arrays(np.ones((8, 4), np.float32), {"kind": np.arange(8)}, np.ones(8, np.float32))
+    found = made(data, ap.Map(lambda numbers: numbers + 1), ap.OneHot(8))
+    assert (found["x"].tolist(), found["y.kind"].shape) == ([2] * 4, (8,))
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (ap.OneHot(9), "`OneHot` must act on one part of y, but it cannot be told on which; the parts are `x.left`"),
+        (ap.On("lef", ap.RandomFlip()), "`On` must name parts of the samples, which are .* but got 'lef'"),
+        (ap.On("kind", ap.RandomFlip()), "`RandomFlip` must act on an image of x"),
+        (ap.On("left", ap.OneHot(9)), "`OneHot` must act on one part of y"),
+        (ap.On("left", ap.Map(lambda x, y: (x, y), on="both")), "`Map` must act on one part of y"),
+        (ap.Map(lambda x, y: (x, y), on="both"), "`Map` must act on one part of y"),
+        (ap.MixUp(0.2), "`MixUp` mixes x and y of whole batches, and cannot mix samples of several parts"),
+    ],
+)
+def test_what_an_op_cannot_act_on_is_said_before_anything_starts(op: Op, message: str) -> None:
+    data = ap.Arrays(TWO, {"kind": np.arange(8), "depth": np.ones(8, np.float32)})
+    with pytest.raises(WorkloadError, match=message):
+        planned(data, op)
+
+
+def test_on_takes_names_and_an_op_where_there_are_several_parts_also_without_chance() -> None:
+    flip = ap.RandomFlip()
+    wrong: list[Any] = [("", flip), ((), flip), ("left", "flip"), ("a", ap.On("b", flip))]
+    for arguments in wrong:
+        with pytest.raises(ConfigError, match="of On must be"):
+            ap.On(*arguments)
+    with pytest.raises(WorkloadError, match=r"`On` needs samples of several parts, but here they are x and y"):
+        planned(ap.Arrays(IMAGE, np.arange(8)), ap.On("x", ap.RandomFlip()))
+    assert ap.On(BOTH, ap.RandomCrop(3, 3)).without_chance() == ap.On(BOTH, ap.CenterCrop(3, 3))
+    assert ap.On("left", ap.Resize(2, 2)).without_chance() == ap.On("left", ap.Resize(2, 2))
+    assert ap.On("left", ap.RandomFlip()).without_chance() is None
+
+
+def reduced(name: Any, *rest: Op) -> Any:
+    """Return the size to which a decoder of these parts may reduce."""
+    ops = [ap.On(name, ap.Decode(reduce=True)), *rest]
+    first: Any = ap.Workload(data=ap.Arrays(TWO, np.arange(8)), ops=ops, batch_size=2).ops[0]
+    return first.op.reduce
+
+
+BOTH = ("left", "right")
+
+
+@pytest.mark.parametrize("name", ["left", "x.left", BOTH])
+def test_a_decoder_takes_its_size_from_what_acts_next_on_its_part(name: Any) -> None:
+    for crop in (ap.On(("x.right", "left"), ap.RandomCrop(4, 4)), ap.On("x.left", ap.RandomCrop(4, 4))):
+        with pytest.raises(ConfigError, match="a resize as the next op on the image, but there is RandomCrop"):
+            reduced(name, crop, ap.On("left", ap.Resize(2, 2)))
+    assert reduced(name, ap.On(BOTH, ap.Resize(3, 3)), ap.On("left", ap.RandomBrightness(0.1))) == (3, 3)
+    small, large = ap.On("left", ap.Resize(2, 2)), ap.On("right", ap.Resize(3, 3))
+    assert reduced("left", small, large) == reduced(BOTH, small, ap.On("right", ap.Resize(2, 2))) == (2, 2)
+    with pytest.raises(ConfigError, match=r"followed by the same.*reduce=\(2, 2\).* and .*reduce=\(3, 3\)"):
+        reduced(BOTH, small, large)

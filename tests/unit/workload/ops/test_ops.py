@@ -1,10 +1,11 @@
-"""What ops refuse to be told, samples that they refuse to work on, and masks of any dtype, which keep their numbers."""
+"""What ops refuse to be told, samples that they refuse or tell of, masks of any dtype, and mixed batches."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import itertools
+import math
 import random
 import re
 from pathlib import Path
@@ -17,11 +18,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import AutopipeError, BadSampleError, DataWarning, OpError
+from autopipe import native
+from autopipe.errors import AutopipeError, BadSampleError, DataWarning, OpError, WorkloadError
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.contract.op_references import CASES
 from tests.fakes.reports import Approved, refusal
 
 IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
@@ -33,12 +36,6 @@ LABELLED = SampleSpec(Field(FieldKind.IMAGE, (6, 8, 3), BYTES), Field(FieldKind.
 MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), BYTES))
 
 
-SETTLED: tuple[Op, ...] = (
-    ap.Decode(), ap.Resize(4, 4), ap.Pad(4, 4), ap.ResizeKeepingAspect(4, 4), ap.RandomCrop(4, 4),
-    ap.RandomResizedCrop(4, 4), ap.RandomFlip(), ap.RandomAffine(), ap.RandomErasing(), ap.RandomBrightness(),
-    ap.RandomContrast(), ap.RandomHue(), ap.RandomSaturation(), ap.RandomGrayscale(), ap.GaussianBlur(), ap.Rescale(1),
-    ap.Normalize(0, 1), ap.Cast(), ap.MaskToClass([(0, 0, 0)]), ap.OneHot(3), ap.MixUp(), ap.CutMix(), ap.Map(abs),
-)  # fmt: skip
 IMPOSSIBLE = (
     "ap.Resize(224)", "ap.CenterCrop((224, 160))", "ap.Resize(0, 5)", "ap.Resize(5, 2.5)",
     "ap.Resize(5, 5, 'cubic')", "ap.Rescale('1/255')",
@@ -76,7 +73,7 @@ def test_impossible_settings(approved: Approved, monkeypatch: pytest.MonkeyPatch
     approved({code: made(code) for code in IMPOSSIBLE})
 
 
-@pytest.mark.parametrize("op", [ap.On("x", ap.Cast()), *SETTLED], ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("op", [ap.On("x", ap.Cast()), *{type(case.op): case.op for case in CASES}.values()])
 def test_a_setting_of_another_kind_is_refused_in_words(op: Op) -> None:
     others: tuple[Any, ...] = (None, "x", [], {}, -1, 1.5, float("nan"), True, (None, None), ("a", "b"), object())
     for field, value in itertools.product(dataclasses.fields(op), others):
@@ -162,9 +159,12 @@ def test_colours_become_classes_of_as_many_bits_as_they_need_and_others_the_one_
         assert op.apply((IMAGE, mask), MASKED, np.empty(0))[1][3, 4] == unknown
 
 
-def test_unknown_classes_become_zeros() -> None:
+def test_class_numbers_of_any_whole_number_type_are_moved_with_their_image_and_unknown_ones_become_zeros() -> None:
     _, y = ap.OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
     np.testing.assert_array_equal(y, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
+    _, moved = ap.RandomAffine(rotation=90).apply((IMAGE, PLACES * 2**33), MASKED, np.array([0, *[0.5] * 5]))
+    assert moved.dtype == np.int64
+    assert set(moved.ravel()) <= set(PLACES.ravel() * 2**33)
 
 
 def test_a_function_is_tried_once_and_only_its_copies_are_written_to() -> None:
@@ -180,12 +180,6 @@ def test_a_function_is_tried_once_and_only_its_copies_are_written_to() -> None:
     op.check((image, 1), LABELLED)
     assert len(calls) == tried >= 2
     np.testing.assert_array_equal(PIXELS, image)
-
-
-def test_class_numbers_of_any_whole_number_type_are_moved_with_their_image() -> None:
-    _, moved = ap.RandomAffine(rotation=90).apply((IMAGE, PLACES * 2**33), MASKED, np.array([0, *[0.5] * 5]))
-    assert moved.dtype == np.int64
-    assert set(moved.ravel()) <= set(PLACES.ravel() * 2**33)
 
 
 FITTED = [ap.Pad(9, 9), ap.ResizeKeepingAspect(12, 12), ap.Resize(3, 4)]
@@ -369,7 +363,10 @@ REFUSED: list[tuple[Any, Op, tuple[str, str]]] = [  # x, an op, what is said and
 
 
 @pytest.mark.parametrize(("x", "op", "said"), REFUSED, ids=range(len(REFUSED)))
-def test_functions_that_do_not_repeat_and_what_images_cannot_hold_are_refused(x: Any, op: Op, said: Any) -> None:
+def test_functions_that_do_not_repeat_and_what_images_cannot_hold_are_refused(
+    x: Any, op: Op, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autopipe.workload.ops.custom._PATIENCE_SECONDS", 60)  # on a busy machine it is called as often
     with pytest.raises(OpError, match=said[0]) as error:
         plan(np.arange(4), op, x=x[None].repeat(4, axis=0))
     assert re.search(said[1], str(error.value.hint))
@@ -428,3 +425,98 @@ def test_the_extremes_of_every_range_are_those_of_keras(low: bool, monkeypatch: 
     affine, _ = ap.from_image_data_generator(**arguments)
     found, _ = affine.apply((image, None), SQUARE, np.full(6, 0.0 if low else 1 - 2**-53))
     np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
+# -------------------- samples of a batch that are mixed
+
+RNG = np.random.default_rng(3)
+BATCH = RNG.integers(0, 256, (5, 8, 10, 3), np.uint8)
+TARGETS = np.eye(5, dtype=np.float32)
+MASKS = RNG.integers(0, 4, (5, 8, 10), np.uint8)
+RANDOM = RNG.random((5, 6))
+
+
+def mixed_by(op: Op, y: NDArray[Any] | None = TARGETS) -> tuple[Any, Any]:
+    return op.mix((BATCH.copy(), None if y is None else y.copy()), RANDOM)
+
+
+def partners() -> list[int]:
+    """Row r is mixed with the row whose first number is the r-th smallest."""
+    return sorted(range(5), key=lambda row: float(RANDOM[row, 0]))
+
+
+def shares(alpha: float) -> list[float]:
+    keys = [[int(number * 2**53) for number in row[2:4]] for row in RANDOM.tolist()]
+    return [float(np.random.Generator(np.random.Philox(key=key)).beta(alpha, alpha)) for key in keys]
+
+
+@pytest.mark.parametrize("alpha", [0.9, 0.01, 1.5])  # numpy mixes by the last two
+def test_mixup_adds_image_and_target_of_another_sample_by_one_share(alpha: float) -> None:
+    x, y = mixed_by(ap.MixUp(alpha))
+    for row, (other, share) in enumerate(zip(partners(), shares(alpha), strict=True)):
+        np.testing.assert_allclose(x[row], BATCH[row] * share + BATCH[other] * (1 - share), atol=0.51)
+        np.testing.assert_allclose(y[row], TARGETS[row] * share + TARGETS[other] * (1 - share), atol=1e-6)
+    assert x.dtype == np.uint8
+
+
+@pytest.mark.parametrize("y", [TARGETS, MASKS, None], ids=["targets", "masks", "none"])
+def test_cutmix_puts_a_rectangle_of_another_sample_in(y: NDArray[Any] | None) -> None:
+    x, mixed = mixed_by(ap.CutMix(), y)
+    for row, (other, share) in enumerate(zip(partners(), shares(1.0), strict=True)):
+        tall, wide = (math.floor(side * math.sqrt(1 - share) + 0.5) for side in (8, 10))
+        top, left = (math.floor(at) for at in RANDOM[row, 4:] * (8 - tall + 1, 10 - wide + 1))
+        inside = np.zeros((8, 10), bool)
+        inside[top : top + tall, left : left + wide] = True
+        np.testing.assert_array_equal(x[row], np.where(inside[..., None], BATCH[other], BATCH[row]))
+        if y is MASKS:
+            np.testing.assert_array_equal(mixed[row], np.where(inside, MASKS[other], MASKS[row]))
+        elif y is not None:
+            kept = 1 - tall * wide / 80
+            np.testing.assert_allclose(mixed[row], TARGETS[row] * kept + TARGETS[other] * (1 - kept), atol=1e-6)
+
+
+def test_a_sample_is_mixed_by_chance_and_what_follows_on_each_value_alone_may_run_on_the_device() -> None:
+    x, y = mixed_by(ap.MixUp(1.0, 0.5))
+    same = (x == BATCH).all((1, 2, 3)).tolist()
+    assert same == ((RANDOM[:, 1] >= 0.5) | (np.array(partners()) == range(5))).tolist()
+    assert 0 < sum(same) < 5
+    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-6)
+    for images, alpha in ((BATCH, 0.01), (BATCH, 1.5), (BATCH.astype("float16"), 0.5), (BATCH[:, ::2], 0.5)):
+        assert not native.mix([(images, False)], RANDOM, alpha, 1.0)
+    ops = [ap.RandomFlip(), ap.OneHot(5), ap.MixUp(), ap.CutMix(), ap.Rescale(1 / 255)]
+    plan = make_plan(ap.Workload(data=ap.Arrays(BATCH, np.arange(5)), ops=ops, batch_size=2))
+    assert [type(step.op) for step in plan.body] == [ap.RandomFlip, ap.OneHot, ap.MixUp, ap.CutMix]
+    assert [type(step.op) for step in plan.suffix] == [ap.Rescale]
+
+
+@pytest.mark.parametrize(
+    ("ops", "labels", "error", "said"),
+    [
+        ([ap.MixUp()], np.arange(5), OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
+        ([ap.CutMix()], np.arange(5), OpError, r"CutMix.*ap\.OneHot"),
+        ([ap.MixUp()], MASKS, OpError, "class numbers"),
+        ([ap.Cast("int32"), ap.MixUp()], np.eye(5), OpError, r"mixes levels or floats, but got int32.*float32"),
+        ([ap.OneHot(5), ap.MixUp(), ap.RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(ops: Any, labels: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        make_plan(ap.Workload(data=ap.Arrays(BATCH, labels), ops=ops, batch_size=2))
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+@pytest.mark.parametrize("size", [(1, 5, 7), (9, 1, 1), (3, 1, 4099), (4, 4099, 1), (33, 13, 11)], ids=str)
+@pytest.mark.parametrize("op", [ap.MixUp(), ap.MixUp(0.06, 0.7), ap.CutMix(), ap.CutMix(0.3, 0.7)], ids=str)
+def test_the_library_mixes_to_the_bits_of_numpy(op: Op, size: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, random = np.random.default_rng(0), np.random.default_rng(1).random((size[0], 6))
+    random[0, 4:] = 1 - 2**-53  # the last place
+    targets: list[Any] = [numbers.random((size[0], 7), np.float32), numbers.random(size[0], np.float32)]
+    if isinstance(op, ap.CutMix):
+        targets += [numbers.integers(0, 9, size, np.uint8), numbers.random((*size, 5))]
+    for dtype, y in itertools.product(("uint8", "uint16", "float32"), targets):
+        x = numbers.integers(0, 256, (*size, 3)).astype(dtype) * (257 if dtype == "uint16" else 1)
+        by_library = op.mix((x.copy(), y.copy()), random)
+        with monkeypatch.context() as python:
+            python.setattr(native, "mix", lambda *_: False)
+            by_numpy = op.mix((x.copy(), y.copy()), random)
+        assert [part.tobytes() for part in by_library] == [part.tobytes() for part in by_numpy]

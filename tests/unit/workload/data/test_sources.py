@@ -1,4 +1,4 @@
-"""Rows of arrays in memory, in .npy files and in .npz archives; their contract is in test_sources.py."""
+"""What every source is asked, paths of files behind it, arrays and TFRecord files. Their contract: tests/contract."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import struct
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import cv2
@@ -16,13 +17,170 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, DataError, DataWarning
-from autopipe.workload.data import records
+from autopipe.workload.data import records, source
+from autopipe.workload.data.paths import PathList, read_file, scan, walk
 from autopipe.workload.data.records import TFRecords, frame, serialise
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind
 from tests.fakes import damage
 
 pytestmark = pytest.mark.usefixtures("cache")
+
+
+class Own:
+    """A user's source with nothing but the two methods."""
+
+    gone: int | None = None
+
+    def __len__(self) -> int:
+        return 8
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        if index == self.gone:
+            raise OSError("gone")
+        return b"x" * index, index
+
+
+class Described(Own):
+    def digest(self) -> str:
+        return "mine"
+
+    def mean_bytes(self) -> float:
+        return 3.5
+
+    def files(self, indices: object) -> list[Path]:
+        return [Path("/a/b.jpg")]
+
+
+def test_a_source_is_described_as_far_as_it_can_be_and_spans_count_beside_their_own_read() -> None:
+    assert (source.files(Own()), source.digest(Own())) == ([], "type=Own count=8")
+    assert source.mean_bytes(Own()) == (0 + 2 + 4 + 7) / 4 + np.asarray(0).nbytes
+    spoilt = Own()
+    spoilt.gone = 7
+    assert source.mean_bytes(spoilt) == (0 + 2 + 4) / 3 + np.asarray(0).nbytes  # of what can be read
+    assert (source.files(Described(), [0]), source.digest(Described())) == (["/a/b.jpg"], "mine")
+    parts = (np.zeros((4, 4, 3)), np.zeros(5))  # of other shapes
+    assert source.sample_bytes((parts, b"ab")) == source.sample_bytes(({"a": parts[0], "b": parts[1]}, b"ab")) == 426
+    assert source.mean_bytes(Described()) == 3.5
+    assert source.spans_half(Around.inner) is not None
+    others: list[Any] = [Shifted(np.zeros((4, 2, 2, 3), np.uint8), np.arange(4)), Around(), Own()]
+    assert [source.spans_half(other) for other in others] == [None] * 3
+
+
+def test_a_difference_names_the_parts_and_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> None:
+    assert source.difference("files=3 sizes=a times=b", "files=3 sizes=c times=d") == "sizes, times"
+    assert [source.difference(*pair) for pair in (("a=1", "b=1"), ("a=1", "a=1"), ("m", "y"))] == ["a, b", "", "m, y"]
+    digest = "files=3 sizes=a times=b mask_sizes=c mask_times=d exposure_time=3 start_times=a timed=b"
+    assert source.undated(digest) == "files=3 sizes=a mask_sizes=c exposure_time=3 start_times=a timed=b"
+    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
+    data = ap.Arrays({"left eye": tmp_path / "x.npy", "exposure_time": np.ones(4)}, np.zeros(4, np.int64))
+    kept = {each.partition("=")[0] for each in source.undated(data.digest()).split()}
+    parts = ("x.left_eye", "x.exposure_time", "y")
+    assert kept == {f"{part}_{what}" for part in parts for what in ("array", "content")}
+
+
+class Shifted(ap.Arrays):
+    def read(self, index: int) -> Any:
+        return super().read(3 - index)
+
+
+class Around(Own):
+    """A user's source that hands on whatever it does not do itself."""
+
+    inner = ap.Arrays(np.zeros((4, 2, 2, 3), np.uint8), np.arange(4))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+def put(path: Path, content: bytes = b"image") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_paths_come_back_as_they_were_given_and_are_shown_in_letters(tmp_path: Path) -> None:
+    names = [(b"", b"a.jpg"), (b"d/e", b"\xff.png"), (b"", b"caf\xe9.jpg"), (b"/elsewhere", b"c.jpg")]
+    paths, root = PathList(tmp_path, names), os.fsencode(tmp_path)
+    expected = [root + b"/a.jpg", root + b"/d/e/\xff.png", root + b"/caf\xe9.jpg", b"/elsewhere/c.jpg"]
+    assert expected == [paths.path(i) for i in range(4)] == list(map(os.fsencode, paths.files()))
+    shown = f"{tmp_path}/caf\\udce9.jpg"
+    assert (paths.text(0), paths.text(2)) == (f"{tmp_path}/a.jpg", shown)
+    with pytest.raises(BadSampleError) as caught:
+        paths.read(2)
+    assert shown.encode() in str(caught.value).encode()
+
+
+@pytest.mark.timeout(20)
+def test_walk_goes_in_sorted_order_follows_links_and_ends_in_a_loop_and_only_regular_files_are_read(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "linked.jpg").symlink_to(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    for name, kind in (("pipe", "named pipe"), ("linked", "named pipe"), ("folder", "folder")):
+        with pytest.raises(BadSampleError, match=rf"{name}\.jpg` must be a regular file, but is a {kind}"):
+            read_file(os.fsencode(tmp_path / f"{name}.jpg"))
+    with pytest.raises(BadSampleError, match=r"must be a regular file, but is a device"):
+        read_file(b"/dev/null")
+    for name in ("root/b/2.jpg", "root/b/1.jpg", "root/a/3.jpg", "root/a/deep/4.jpg", "root/0.jpg", "real/5.jpg"):
+        put(tmp_path / name)
+    (tmp_path / "root" / "linked").symlink_to(tmp_path / "real")
+    (tmp_path / "root" / "loop").symlink_to(tmp_path / "root")
+    found = [b"/".join(filter(None, entry[:2])) for entry in walk(os.fsencode(tmp_path / "root"))]
+    assert found == [b"0.jpg", b"a/3.jpg", b"a/deep/4.jpg", b"b/1.jpg", b"b/2.jpg", b"linked/5.jpg"]
+
+
+def test_the_digest_tells_what_changed_and_stays_where_a_folder_moves(tmp_path: Path) -> None:
+    def digest(folder: str = "old") -> str:
+        return PathList(tmp_path / folder, walk(os.fsencode(tmp_path / folder))).digest()
+
+    put(tmp_path / "old/a.jpg")
+    put(tmp_path / "old/b.jpg")
+    for change, told in (
+        (lambda: put(tmp_path / "old/a.jpg", b"longer than before"), "sizes"),
+        (lambda: (tmp_path / "old/a.jpg").rename(tmp_path / "old/aa.jpg"), "names"),
+        (lambda: os.utime(tmp_path / "old/b.jpg", ns=(0, 1)), "times"),
+        (lambda: put(tmp_path / "old/c.jpg"), "files"),
+    ):
+        before = digest()
+        change()
+        assert told in source.difference(before, digest())
+    before = digest()
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert before == digest("new")
+
+
+def test_scan_sorts_leaves_out_what_is_hidden_or_no_image_and_names_what_is_beside_what_is_no_folder(
+    tmp_path: Path,
+) -> None:
+    for name in ("b.JPG", "a.png", ".hidden.jpg", "notes.txt", "z/x.jpg", "y/x.jpg", ".git/x.jpg", "c.jpg/inner.jpg"):
+        put(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")  # is listed wherever it leads
+    assert scan(os.fsencode(tmp_path)) == ([b"a.png", b"b.JPG", b"broken.jpg"], [b"c.jpg", b"y", b"z"])
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
+        scan(os.fsencode(tmp_path / "photo"))
+    with pytest.raises(DataError, match=r"a\.png` must be a folder, but is a file"):
+        scan(os.fsencode(tmp_path / "a.png"))
+
+
+@pytest.mark.parametrize("made", [ap.ImageFolder, ap.NPZ, ap.Table, ap.TFRecords])
+def test_what_is_no_path_and_a_key_or_a_suffix_that_is_no_text_are_refused_in_words(made: Any) -> None:
+    for place in (None, 3, b"photos"):
+        with pytest.raises(DataError, match=r"must be text or a pathlib\.Path, but got"):
+            made(place)
+    with pytest.raises(DataError, match=r"must be text .*frame\.to_csv\("):
+        made(SimpleNamespace(to_csv=print))
+    for option in ("image_key", "label_key", "mask_key"):
+        with pytest.raises(DataError, match=f"`{option}` must be the key of a feature, as text, but got 3"):
+            ap.TFRecords("train-*", **{option: 3})  # type: ignore[arg-type]
+    for option in ("image_suffix", "mask_suffix"):
+        with pytest.raises(DataError, match=rf"`{option}` must be text, .* but got 3"):
+            ap.ImagePairs("images", "masks", **{option: 3})  # type: ignore[arg-type]
+
+
+# -------------------- rows of arrays in memory, in .npy files and in .npz archives
 
 IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABELS = np.array([3, 1, 4, 1])
@@ -47,22 +205,21 @@ def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, 
     assert data.spans is None  # the library does not turn them round
 
 
-def test_rows_cannot_be_written_to_and_the_users_array_still_can() -> None:
-    mine = IMAGES.copy()
-    x, _ = parts(ap.Arrays(mine, LABELS), 0)
-    with pytest.raises(ValueError, match="read-only"):
-        x[0] = 0
-    mine[0] = 0
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_rows_of_a_file_in_either_order_are_those_of_the_array(tmp_path: Path, order: Literal["C", "F"]) -> None:
+def test_rows_of_a_file_in_either_order_are_those_of_the_array_and_cannot_be_written_to(
+    tmp_path: Path, order: Literal["C", "F"]
+) -> None:
     x = np.arange(7 * 30, dtype=np.int16).reshape(7, 5, 6)
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
     rows: list[Any] = [ap.Arrays(tmp_path / "x.npy").read(index) for index in range(7)]
     np.testing.assert_array_equal(rows, x)
     with pytest.raises(ValueError, match="read-only"):
         rows[3][0] = 1
+    mine = IMAGES.copy()
+    x, _ = parts(ap.Arrays(mine, LABELS), 0)
+    with pytest.raises(ValueError, match="read-only"):
+        x[0] = 0
+    mine[0] = 0
 
 
 def test_what_maps_a_file_pickles_without_its_content_but_a_part_of_it_or_what_was_changed_with_it(
@@ -116,14 +273,8 @@ def test_what_are_no_rows_of_numbers_is_refused(arrays: list[Any], said: str) ->
 
 
 def test_the_digest_covers_shape_and_content() -> None:
-    others = [
-        (IMAGES,),
-        (IMAGES[:3],),
-        (IMAGES + 1,),
-        (IMAGES.astype("int16"),),
-        (IMAGES, LABELS),
-        (IMAGES, LABELS + 1),
-    ]
+    others: list[Any] = [(x,) for x in (IMAGES, IMAGES[:3], IMAGES + 1, IMAGES.astype("int16"))]
+    others += [(IMAGES, LABELS), (IMAGES, LABELS + 1)]
     assert len({ap.Arrays(*arrays).digest() for arrays in others}) == 6
     assert ap.Arrays(IMAGES, LABELS).digest() == ap.Arrays(IMAGES.copy(), LABELS.copy()).digest()
 
@@ -170,13 +321,6 @@ def test_a_changed_archive_and_an_array_that_a_power_cut_has_left_are_unpacked_a
             os.truncate(newest, left)
 
 
-def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    np.savez(tmp_path / "set.npz", x=np.zeros((3, 2)))
-    (tmp_path / "cache").write_text("in the way", encoding="utf-8")
-    with pytest.raises(DataError, match=r"set\.npz.* cannot be unpacked into .*/cache/autopipe/.*Set XDG_CACHE_HOME"):
-        ap.NPZ(tmp_path / "set.npz", y=None)
-
-
 def test_whatever_is_wrong_with_a_damaged_file_and_a_later_version_are_told_with_its_name(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", x=np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3), y=np.arange(20))
     assert damage.unnamed(ap.NPZ, tmp_path / "a.npz", tries=60) == []
@@ -191,9 +335,7 @@ def test_whatever_is_wrong_with_a_damaged_file_and_a_later_version_are_told_with
 
 
 def write(file: Path, *labels: int) -> Path:
-    values: list[dict[str, bytes | int]] = [
-        {"image/encoded": b"image %d" % n, "image/class/label": n, "mask": b"mask %d" % n} for n in labels
-    ]
+    values: Any = [{"image/encoded": b"image %d" % n, "image/class/label": n, "mask": b"mask %d" % n} for n in labels]
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(b"".join(frame(serialise(value)) for value in values))
     return file
@@ -234,22 +376,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "a.tfrecord"
 
 
-def test_the_checksum_is_that_of_the_format_and_equal_values_give_equal_bytes() -> None:
-    # 123456789 -> 0xE3069283 is the check value of CRC-32C; the mask is TensorFlow's.
-    assert records.masked_crc(b"123456789") == (((0xE3069283 >> 15) | (0xE3069283 << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-    assert records.serialise({"a": b"1", "b": 2}) == records.serialise({"b": 2, "a": b"1"})
-
-
-@pytest.mark.timeout(20)
-def test_a_missing_file_and_a_named_pipe_are_refused_at_once_and_a_bad_sample_later(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for file, said in ((b"/nowhere", "No such file"), (os.fsencode(tmp_path / "pipe"), "regular file, but is a named")):
-        with pytest.raises(DataError, match=said):
-            records.record_offsets(file)
-    with pytest.raises(BadSampleError, match="No such file"):
-        records.read_record(b"/nowhere", 0, 20)
-
-
 def test_the_index_is_kept_until_the_file_changes(file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = cache / "autopipe/tfrecord"
     kept.parent.mkdir(parents=True)
@@ -284,7 +410,9 @@ def test_a_file_that_is_damaged_or_none_is_refused_with_the_offset(file: Path, c
         records.record_offsets(os.fsencode(file))
 
 
-def test_a_record_that_changed_or_shrank_since_is_a_bad_sample(file: Path) -> None:
+def test_a_record_that_changed_or_shrank_since_is_a_bad_sample_and_a_missing_file_refused_at_once(
+    file: Path, tmp_path: Path
+) -> None:
     whole = bytearray(frame(b"content"))
     file.write_bytes(bytes(whole[:-3]))
     with pytest.raises(BadSampleError, match="has shrunk"):
@@ -293,6 +421,13 @@ def test_a_record_that_changed_or_shrank_since_is_a_bad_sample(file: Path) -> No
     file.write_bytes(bytes(whole))
     with pytest.raises(BadSampleError, match=r"record at byte 0 of .*a\.tfrecord` is corrupt"):
         records.read_record(os.fsencode(file), 0, len(whole))
+    pipe = os.fsencode(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    for place, said in ((b"/nowhere", "No such file"), (pipe, "regular file, but is a named")):
+        with pytest.raises(DataError, match=said):
+            records.record_offsets(place)
+    with pytest.raises(BadSampleError, match="No such file"):
+        records.read_record(b"/nowhere", 0, 20)
 
 
 def test_an_index_that_is_broken_or_of_other_offsets_is_made_anew(file: Path, cache: Path) -> None:
@@ -307,7 +442,7 @@ def test_an_index_that_is_broken_or_of_other_offsets_is_made_anew(file: Path, ca
         np.testing.assert_array_equal(first, records.record_offsets(os.fsencode(file)))
 
 
-def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
+def test_files_without_such_records_are_refused_and_equal_values_give_equal_bytes(tmp_path: Path) -> None:
     file, other = write(tmp_path / "a", 1), tmp_path / "other"
     other.write_bytes(frame(b"\xff\xd8\xff\xe0 a JPEG"))
     for place, keys, said in (
@@ -320,3 +455,5 @@ def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=said):
             TFRecords(place, **keys)
+    assert records.masked_crc(b"123456789") == (((0xE3069283 >> 15) | (0xE3069283 << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    assert records.serialise({"a": b"1", "b": 2}) == records.serialise({"b": 2, "a": b"1"})
