@@ -1,7 +1,4 @@
-"""Trains on one device strategy and writes what came of it as JSON. Has a process of its own: devices are process wide.
-
-Usage: KERAS_BACKEND=... python -m tests.contract.device_strategy_run DEVICES FOLDER
-"""
+"""Train in this process on DEVICES of one strategy; write what came of it as JSON to FOLDER. Usage: DEVICES FOLDER"""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ from tests.unit.pipeline.devices.models import Ends, KilledError
 SIDE = 48  # a batch of 8 is then larger than what is copied for being small
 X, Y = blobs(64, side=SIDE)
 FINISHED = (X * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y]
-_STEPS = (1, 1) if keras.backend.backend() == "torch" else (1, 3)  # Keras refuses several an execution on torch
 
 
 class Counting(keras.Sequential):
@@ -93,31 +89,18 @@ def error_of(action: Callable[[], Any]) -> str:
     return "none"
 
 
-def several_steps(trainer: Callable[..., ap.Trainer], count: int) -> list[float]:
-    """Return the weights after epochs of 8 batches, `count` of them an execution, and the losses of a validation."""
-    trained = trainer(model=functools.partial(build, momentum=0.0, steps_per_execution=count))
-    history = trained.fit(epochs=2, validation=SlotLoader(shuffle=False), verbose=0).history
-    return [*weights(trained.model), *history["val_loss"]]
-
-
 def refusals(trainer: Callable[..., ap.Trainer], strategy: Any, devices: int) -> dict[str, Any]:
     """Return the errors of a failing loader, and of trainings that several devices cannot do."""
-    failing, sevens, uneven = SlotLoader(), ArrayLoader(X, Y, 7), ArrayLoader(X[:13], Y[:13], 8, shuffle=False)
+    failing, sevens = SlotLoader(), ArrayLoader(X, Y, 7)
     failing.fails_at, failing.error = (0, 3), OpError("the op failed")
-    uneven.finish = sevens.finish = failing.finish
-    of_one = {
-        "loader_error": error_of(lambda: trainer(failing).fit(epochs=1, verbose=0)),
-        "uneven_batch_error": error_of(lambda: trainer(sevens)),
-    }
-    if devices == 1:
-        return of_one
-    return of_one | {
-        "too_many_devices_error": error_of(lambda: strategies.chosen(4096)),
-        "other_count_error": error_of(lambda: type(strategy)(devices - 1)),
-        "model_errors": [error_of(functools.partial(trainer, model=make)) for make in (by_xla, accumulating)],
-        "uneven_validation_error": error_of(lambda: trainer().fit(validation=uneven, verbose=0)),
-        "finished_model_error": error_of(lambda: models.build(build(), strategy=strategy)),
-    }
+    sevens.finish = failing.finish
+    found: dict[str, Any] = {"loader_error": error_of(lambda: trainer(failing).fit(epochs=1, verbose=0))}
+    found["uneven_batch_error"] = error_of(lambda: trainer(sevens))
+    if devices > 1:
+        found["too_many_devices_error"] = error_of(lambda: strategies.chosen(4096))
+        found["other_count_error"] = error_of(lambda: type(strategy)(devices - 1))
+        found["model_errors"] = [error_of(functools.partial(trainer, model=make)) for make in (by_xla, accumulating)]
+    return found
 
 
 def of_parts() -> keras.Model:
@@ -131,9 +114,7 @@ def of_parts() -> keras.Model:
 
 
 def parts_trained() -> dict[str, Any]:
-    """Return the weights, and what validation says, of such a model trained on weighted samples: by Keras's own `fit`
-    on the arrays, and by autopipe in several ways.
-    """
+    """Return weights and the validation's loss of such a model: by Keras's `fit` on the arrays, and by autopipe."""
     generator, rows = np.random.default_rng(0), 22
     photos, numbers = generator.integers(0, 256, (rows, 6, 6, 3), np.uint8), generator.random((rows, 3), np.float32)
     y: dict[str, Any] = {"depth": generator.random((rows, 1), np.float32), "kind": generator.integers(0, 3, rows)}
@@ -147,10 +128,9 @@ def parts_trained() -> dict[str, Any]:
         made[name] = [*weights(model), history.history["val_loss"][-1]]
     data = ap.Arrays({"numbers": numbers, "photo": photos}, y, sample_weight=weight)
     workload = ap.Workload(data=data, ops=[ap.Rescale(1 / 255)], batch_size=4, model=of_parts, shuffle=False)
-    threads = ap.Threads(workers=2, queue_size=2)
+    threads, of_tf_data = ap.Threads(workers=2, queue_size=2), ap.TfData(num_parallel_calls=1, prefetch=1)
     ways = [ap.PipelineConfig(loader=threads)]
     if keras.backend.backend() == "tensorflow":
-        of_tf_data = ap.TfData(num_parallel_calls=1, prefetch=1)
         ways += [ap.PipelineConfig(loader=threads, steps_per_execution=3)]
         ways += [ap.PipelineConfig(loader=of_tf_data, finish="host")]
     with warnings.catch_warnings():
@@ -172,13 +152,8 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     def losses(made: ap.Trainer, **how: Any) -> Any:
         return made.fit(**how, verbose=0).history["loss"]
 
-    out: dict[str, Any] = {"virtual": strategies.virtual_devices(), "names": strategies.names(devices)}
-    first = trainer()
-    checkpoints = [
-        keras.callbacks.ModelCheckpoint(str(folder / "whole.keras")),
-        keras.callbacks.ModelCheckpoint(str(folder / "only.weights.h5"), save_weights_only=True),
-    ]
-    history = first.fit(epochs=3, validation=SlotLoader(shuffle=False), callbacks=checkpoints, verbose=0)
+    out, first = dict[str, Any](), trainer()
+    history = first.fit(epochs=3, validation=SlotLoader(shuffle=False), verbose=0)
     out["history"] = history.history
     out["weights"] = weights(first.model)
     out["evaluated"] = first.evaluate(SlotLoader(shuffle=False), verbose=0)
@@ -188,9 +163,6 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
     out["traced_again"] = Counting.traced - traced
     shadowed = {"train_step", "test_step", "predict_step", "evaluate", "_symbolic_build", "_maybe_symbolic_build"}
     out["leftover_attributes"] = sorted(shadowed & set(vars(first.model)))
-
-    out["host_loss"] = losses(trainer(ArrayLoader(*FINISHED, 8)), epochs=3)
-    out["several_steps"] = [several_steps(trainer, count) for count in _STEPS]
 
     def backup() -> keras.callbacks.Callback:
         return keras.callbacks.BackupAndRestore(str(folder / "backup"), save_freq=2)

@@ -1,8 +1,4 @@
-"""What every device strategy must do, on each backend: train the same model from the same batches, wherever it runs.
-
-The losses of one TensorFlow device are what the strategies of that backend are compared with, and likewise for JAX.
-Not tested: real accelerators, which the machines that run this do not have.
-"""
+"""What every device strategy must do, on each backend: train the same from the same batches. No real accelerators."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-import keras
 import numpy as np
 import pytest
 
@@ -55,7 +50,6 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 METRICS = ["loss", "accuracy", "val_loss", "val_accuracy"]
 ALIKE: dict[str, Callable[[Run], list[tuple[Any, Any]]]] = {
     "losses as on one device": lambda run: [(run["history"][each], run.single["history"][each]) for each in METRICS],
-    "losses of batches finished on the host": lambda run: [(run["host_loss"], run["history"]["loss"])],
     "losses of an evaluation": lambda run: [(run["evaluated"], [run["history"][each][-1] for each in METRICS[2:]])],
     "losses of a batch that lies on all devices": lambda run: [
         (run["resident"], each) for each in (run["repeated"], run.single["resident"])
@@ -63,9 +57,6 @@ ALIKE: dict[str, Callable[[Run], list[tuple[Any, Any]]]] = {
     "predictions": lambda run: [(run["predicted"], run.single["predicted"])],
     "weights": lambda run: [(run["weights"], run.single["weights"])],
     "weights of a training that was cut and resumed": lambda run: [(run["resumed_weights"], run["weights"])],
-    "weights of several steps an execution": lambda run: [
-        (run["several_steps"][1], each["several_steps"][0]) for each in (run, run.single)
-    ],
 }
 
 
@@ -98,27 +89,12 @@ def test_what_devices_cannot_share_is_refused(run: Run) -> None:
         assert run["uneven_batch_error"] == "none"
         return
     assert "7 samples for devices=2" in run["uneven_batch_error"]
-    assert "Pass the function" in run["finished_model_error"]
     assert "devices=4096" in run["too_many_devices_error"]
     assert "AUTOPIPE_VIRTUAL_DEVICES=4096" in run["too_many_devices_error"]  # the CPU is split where asked for only
-    assert run["virtual"] == run.devices
-    assert all(name.startswith("virtual ") for name in run["names"])
     by_xla, accumulating = run["model_errors"]
     if run.backend == "tensorflow":
         assert "has jit_compile=True, and devices=2" in by_xla
         assert "gradient_accumulation_steps=2, and devices=2" in accumulating
         assert "devices=1 after devices=2" in run["other_count_error"]
-        assert run["uneven_validation_error"] == "none"  # TensorFlow shares out uneven batches where nothing is trained
     else:
         assert by_xla == accumulating == run["other_count_error"] == "none"
-        assert "it has 5 samples for devices=2" in run["uneven_validation_error"]
-
-
-def test_its_checkpoints_load_on_one_device(run: Run) -> None:
-    path, custom = run.folder / "whole.keras", {"Counting": keras.Sequential}
-    model = keras.saving.load_model(path, compile=False, custom_objects=custom)
-    for weights in (None, run.folder / "only.weights.h5"):
-        if weights is not None:
-            model.load_weights(weights)
-        loaded = [float(value) for array in model.get_weights() for value in array.ravel()]
-        np.testing.assert_allclose(loaded, run["weights"], atol=1e-6)

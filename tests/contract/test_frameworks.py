@@ -1,13 +1,9 @@
-"""What `autopipe.frameworks` takes for granted of Keras, TensorFlow and JAX: each test fails on a version that differs.
-
-How whole trainings come out on each backend is in `test_device_strategies`.
-"""
+"""What `autopipe.frameworks` takes for granted of Keras and TensorFlow: each test fails on a version that differs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -19,7 +15,6 @@ from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 from autopipe import frameworks
 from autopipe.errors import FrameworkError, FrameworkWarning
 from autopipe.frameworks import tfdata
-from autopipe.hardware.gpu import BACKENDS
 from tests.fakes.commands import ROOT, python, succeeded
 
 X = np.arange(6 * 48, dtype=np.float32).reshape(6, 4, 4, 3)
@@ -53,16 +48,6 @@ def test_an_adapter_can_be_read_in_every_way_once_the_epoch_has_begun() -> None:
         next(adapter.get_numpy_iterator())
 
 
-@pytest.mark.usefixtures("fresh")
-def test_a_reader_that_keras_calls_in_another_way_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def get_jax_iterator(self: Any, super_batch: Any = None, shards: int = 1) -> None:
-        pass
-
-    monkeypatch.setattr(data_adapter.DataAdapter, "get_jax_iterator", get_jax_iterator)
-    with pytest.raises(FrameworkError, match=r"asks for DataAdapter\.get_jax_iterator\(shards=\.\.\.\)"):
-        frameworks.data_adapter(lambda: iter(()), 1)
-
-
 def test_what_a_dataset_is_made_from_and_reads_ahead_is_found_behind_its_transformations() -> None:
     named = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2])).shuffle(2).map(lambda text, number: text)
     both = tf.data.Dataset.zip((named.batch(2), tf.data.Dataset.range(2))).prefetch(1)
@@ -82,22 +67,15 @@ def test_what_a_dataset_is_made_from_and_reads_ahead_is_found_behind_its_transfo
     assert tfdata.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(9 * every)) == (every, X.nbytes)
 
 
+RUNS = [("tensorflow as f", "f.constant(0)", "TensorFlow"), ("jax.numpy as f", "f.zeros(1) + 1", "JAX")]
+
+
 @pytest.mark.slow  # processes that import a framework
-@pytest.mark.parametrize(
-    ("package", "runs", "named"),
-    [("tensorflow as f", "f.constant(0)", "TensorFlow"), ("jax.numpy as f", "f.zeros(1) + 1", "JAX")],
-)
+@pytest.mark.parametrize(("package", "runs", "named"), RUNS)
 def test_a_framework_is_running_once_it_has_computed(package: str, runs: str, named: str) -> None:
-    lines = (
-        "from autopipe import frameworks",
-        "before = frameworks.running_framework()",
-        f"import {package}",
-        "imported = frameworks.running_framework()",
-        runs,
-        "print(before, imported, frameworks.running_framework())",
-    )
-    done = succeeded(python("-c", "\n".join(lines), cwd=ROOT))
-    assert done.stdout.split() == ["None", "None", named]
+    asked = "print(frameworks.running_framework())"
+    lines = "from autopipe import frameworks", asked, f"import {package}", asked, runs, asked
+    assert succeeded(python("-c", "\n".join(lines), cwd=ROOT)).stdout.split() == ["None", "None", named]
 
 
 @pytest.mark.usefixtures("fresh")
@@ -118,9 +96,6 @@ def test_what_is_gone_is_told_with_the_versions_that_work(
         call()
     assert keras.__version__ in str(error.value)
     assert re.fullmatch(r"Run: .*pip install.* 'keras\S+'", str(error.value.hint))
-
-
-def test_a_module_that_is_gone_is_told_likewise() -> None:
     with pytest.raises(FrameworkError, match=r"has no keras\.src\.nowhere"):
         frameworks.imported("keras", "src.nowhere", "Thing")
 
@@ -130,22 +105,6 @@ def test_a_version_that_was_not_tested_is_warned_of_once(monkeypatch: pytest.Mon
     with pytest.warns(FrameworkWarning, match=r"not tested with keras 99\.1 \(tested: >=.*,<.*\).* run: ") as told:
         [frameworks.data_adapter(lambda: iter(()), 1) for _ in range(2)]
     assert len(told) == 1
-
-
-def test_nothing_private_is_used_elsewhere() -> None:
-    private = re.compile(
-        r"keras\.src|jax\._src|tensorflow\.python|[.\"](_flatten_layers|_symbolic_build|_compile_config|_compile_loss"
-        r"|_initial_epoch|_async_train|_distribute_strategy|_training_metadata_path|_current_epoch)\b"
-    )
-    package = Path(frameworks.__file__).parents[1]
-    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if private.search(path.read_text())}
-    assert found == {f"frameworks/{name}.py" for name in ("__init__", "hooks")}
-
-
-def test_keras_has_the_backends_that_are_taken_as_its_own() -> None:
-    folders = Path(next(iter(keras.src.backend.__path__))).iterdir()
-    own = {each.name for each in folders if (each / "__init__.py").is_file()} - {"common", "tests"}
-    assert own == set(BACKENDS)
 
 
 def test_ops_that_are_traced_give_constant_numbers_and_those_that_run_at_once_do_not() -> None:
@@ -190,7 +149,6 @@ def shuffled(data: Any, seed: int | None = None) -> Any:
 
 SEEN: list[tuple[Callable[[Any], Any], Any, Any]] = [
     (tfdata.mixes_epochs, shuffled(NUMBERS.repeat()), True),
-    (tfdata.mixes_epochs, shuffled(NUMBERS.repeat().map(lambda x: x)), True),
     (tfdata.mixes_epochs, shuffled(NUMBERS).repeat(), False),
     (tfdata.mixes_epochs, shuffled(NUMBERS.repeat(2)).repeat(), False),
     (tfdata.mixes_epochs, shuffled(tf.data.Dataset.sample_from_datasets(TWO_CLASSES)), False),
@@ -198,7 +156,6 @@ SEEN: list[tuple[Callable[[Any], Any], Any, Any]] = [
     (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2).map(lambda x: x)), True),
     (tfdata.shuffles_batches, shuffled(NUMBERS).batch(2), False),
     (tfdata.shuffles_batches, shuffled(shuffled(NUMBERS).batch(2)), False),
-    (tfdata.shuffles_batches, NUMBERS.batch(2), False),
     (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2)).batch(2), False),
     (tfdata.shuffles_batches, shuffled(NUMBERS.batch(2).unbatch()).batch(2), False),
     (tfdata.cached, shuffled(IMAGES).cache().map(flipped), ["lists", "order"]),
@@ -209,10 +166,8 @@ SEEN: list[tuple[Callable[[Any], Any], Any, Any]] = [
     (tfdata.cached, IMAGES.map(flipped).batch(2).cache().prefetch(1), ["changes"]),
     (tfdata.cached, IMAGES.map(tf.function(flipped)).cache(), ["changes"]),
     (tfdata.cached, IMAGES.map(flipped).repeat().batch(2).cache().prefetch(1), ["endless"]),
-    (tfdata.cached, IMAGES.map(lambda x: x / 255).repeat(2).cache(), []),
     (tfdata.cached, IMAGES.batch(2).map(keras.layers.RandomFlip()).cache(), ["changes"]),
     (tfdata.cached, IMAGES.map(tf.negative).cache().map(flipped), []),
-    (tfdata.cached, IMAGES.map(keras.layers.Rescaling(2)).cache(), []),
     (tfdata.cached, IMAGES.map(lambda x: tf.image.stateless_random_flip_left_right(x, (1, 2))).cache(), []),
     (tfdata.cached, Sequence(), []),
     (tfdata.loses_cache, NUMBERS.cache().take(6), True),

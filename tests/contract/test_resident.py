@@ -1,7 +1,4 @@
-"""The contract of loaders over samples that lie on the device, here the CPU, on TensorFlow and on JAX.
-
-Its random ops are crops and flips: the loader refuses others, as `tests/unit/pipeline/loaders/test_resident.py` tests.
-"""
+"""The contract of loaders over samples on the device, here the CPU, on TensorFlow and JAX; by ops that move pixels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What every source must do: give each sample by its number, from any thread and process, and say what it reads.
-
-The sources of the core are found in the package. One that has no case here fails. The tests of an extension import the
-contract, and have `CASES` of their own.
-"""
+"""What every source must do, those of extensions too: give each sample by its number, and say what it reads."""
 
 from __future__ import annotations
 
@@ -303,13 +299,19 @@ def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(
         test_spans_are_those_of_the_same_samples(case, tmp_path / "batch")
 
 
-def test_kinds_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
+def test_kinds_and_sizes_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
     read, kinds = slots_of(made.read(0)), [kind for kind in (made.x_kind, made.y_kind) if kind is not None]
     assert [list(keyed(kind)) for kind in kinds] == [list(keyed(slot)) for slot in read[:2]]
     for kind, part in zip(parts(tuple(kinds)), parts(read[:2]), strict=True):
         assert (kind is FieldKind.ENCODED) == isinstance(part, bytes)
         assert (kind is FieldKind.LABEL) == (np.ndim(part) == 0 and not isinstance(part, bytes))
+
+    def size(part: Any) -> int:
+        return len(part) if isinstance(part, bytes) else np.asarray(part).nbytes if np.ndim(part) else 0
+
+    mean = sum(size(part) for number in range(COUNT) for part in parts(case.sample(number))) / COUNT
+    assert mean <= asked.mean_bytes(made) <= mean + 120  # a record has its keys and checksums, and a label 8 bytes
 
 
 def test_a_pickle_reads_the_same_and_stays_small(case: Case, tmp_path: Path) -> None:
@@ -332,16 +334,6 @@ def test_the_digest_is_the_same_until_something_changes(case: Case, tmp_path: Pa
         status = file.stat()
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
         assert asked.difference(before, asked.digest(made))
-
-
-def test_sizes_are_those_of_what_is_read(case: Case, tmp_path: Path) -> None:
-    made = case.make(tmp_path, COUNT)
-
-    def size(part: Any) -> int:
-        return len(part) if isinstance(part, bytes) else np.asarray(part).nbytes if np.ndim(part) else 0
-
-    read = sum(size(part) for number in range(COUNT) for part in parts(case.sample(number))) / COUNT
-    assert read <= asked.mean_bytes(made) <= read + 120  # a record has its keys and checksums, and a label 8 bytes
 
 
 def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -19,10 +20,9 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert, estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import StoredSource, open_set, verify
-from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan, normalise
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
-from tests.fakes import damage
+from tests.contract.test_loaders import of_parts
 from tests.fakes.sources import Made
 
 COUNT = 70
@@ -31,35 +31,16 @@ DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype(np.uint8)), None)
 DEPTHS = {"photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2, "mixed": 3, "deep": 2}  # fixed ops first
 
 
-def parts_of(folder: Path) -> Made:
-    """A user's source for a model of three inputs and two targets, with a weight for each sample."""
-    photos, pairs = ap.ImageFolder(folder / "photos"), ap.ImagePairs(folder / "images", folder / "masks")
-
-    def made(index: int) -> Any:
-        (photo, label), (image, mask) = photos.read(index), pairs.read(index)
-        numbers = np.array([index, -index, 0.5], np.float32)
-        x = {"numbers": numbers, "photo": photo, "image": image, "age": np.float64(index / 7)}
-        return x, {"label": label, "mask": mask}, np.float32(index / COUNT)
-
-    return Made(COUNT, made)
-
-
-def write_image(path: Path, number: int, size: tuple[int, int], deepest: int = 255) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    dtype = np.uint8 if deepest < 256 else np.uint16
-    pixels = np.random.default_rng(number).integers(0, deepest, (*size, 3), dtype)
-    assert cv2.imwrite(str(path), pixels)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     for number in range(COUNT):
-        size = (20 + number % 3, 30 - number % 2)
-        write_image(root / "photos" / f"class_{number % 3}" / f"{number:03d}.png", number, size)
-        write_image(root / "deep" / f"class_{number % 3}" / f"{number:03d}.png", number, size, deepest=65536)
-        write_image(root / "images" / f"{number:03d}.png", number, size)
-        write_image(root / "masks" / f"{number:03d}.png", number + 1000, size)
+        size, kind = (20 + number % 3, 30 - number % 2, 3), f"class_{number % 3}"
+        for place in (f"photos/{kind}", f"deep/{kind}", "images", "masks"):
+            dtype = "uint16" if "deep" in place else "uint8"
+            (root / place).mkdir(parents=True, exist_ok=True)
+            numbers = np.random.default_rng(number + 1000 * (place == "masks"))
+            cv2.imwrite(str(root / place / f"{number:03d}.png"), numbers.integers(0, np.iinfo(dtype).max, size, dtype))
     return root
 
 
@@ -71,62 +52,47 @@ def workload(case: str, folder: Path) -> ap.Workload:
         "unlabelled": {"data": Made(COUNT, lambda index: photos.read(index)[0])},  # encoded images alone
         "one_bad": {"on_bad_sample": "skip"},
         "mixed": {"ops": (decode, resize, ap.OneHot(3), flip, ap.MixUp())},  # a label that is a vector
-        "parts": {"data": parts_of(folder)},
+        "parts": {"data": of_parts(folder)},
         "deep": {"data": ap.ImageFolder(folder / "deep"), "ops": (ap.Decode(dtype="uint16"), resize, flip)},
     }
     return ap.Workload(**{"data": photos, "ops": (decode, resize, flip), "batch_size": 8, **changes.get(case, {})})
 
 
-@dataclasses.dataclass
-class Case:
-    workload: ap.Workload
-    plan: Plan
-    conversion: Conversion
-    stored: StoredSource
+CUTS = [  # every form, case and cut that go together; samples are encoded before the first op and decoded after it
+    pytest.param((name, case, cut), id=f"{name}-{case}-{cut}")
+    for name in STORAGES
+    for case, depth in DEPTHS.items()
+    for cut in range(depth + 1)
+    if STORAGES[name].can_hold(ENCODED if cut == 0 else DECODED)
+]
 
 
-def cuts() -> list[Any]:
-    """Every form, case and cut that go together; samples are encoded before the first op and decoded after it."""
-    return [
-        pytest.param((name, case, cut), id=f"{name}-{case}-{cut}")
-        for name in STORAGES
-        for case, depth in DEPTHS.items()
-        for cut in range(depth + 1)
-        if STORAGES[name].can_hold(ENCODED if cut == 0 else DECODED)
-    ]
-
-
-@pytest.fixture(scope="module", params=cuts())
-def case(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
+@pytest.fixture(scope="module", params=CUTS)
+def case(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     name, kind, cut = request.param
-    storage = STORAGES[name]
-    made = workload(kind, folder)
+    made, target = workload(kind, folder), tmp_path_factory.mktemp("set")
     plan = make_plan(made)
-    assert cut in storage.cuts(plan)
-    target = tmp_path_factory.mktemp("set")
+    assert cut in STORAGES[name].cuts(plan)
     if kind == "one_bad":
-        made = dataclasses.replace(made, data=_Broken(made.data))
+        made = dataclasses.replace(made, data=_Broken(folder / "photos"))
     conversion = Conversion.of(made, plan, cut)
-    convert(conversion, storage, target, workers=2)
-    return Case(made, plan, conversion, open_set(target, conversion, storage))
+    convert(conversion, STORAGES[name], target, workers=2)
+    stored = open_set(target, conversion, STORAGES[name])
+    return SimpleNamespace(workload=made, plan=plan, conversion=conversion, stored=stored)
 
 
-class _Broken(Made):
-    def __init__(self, source: Any) -> None:
-        super().__init__(len(source), source.read)
-        self.x_kind, self.y_kind = source.x_kind, source.y_kind
-
+class _Broken(ap.ImageFolder):
     def read(self, index: int) -> Any:
         if index == 13:
             raise BadSampleError("sample 13 is gone")
         return super().read(index)
 
 
-def read(case: Case, index: int, stored: StoredSource | None = None) -> Sample:
+def read(case: Any, index: int, stored: StoredSource | None = None) -> Sample:
     return normalise((stored or case.stored).read(index), case.plan.source.structure)
 
 
-def good(case: Case) -> list[int]:
+def good(case: Any) -> list[int]:
     return [index for index in range(COUNT) if index not in case.stored.record.bad]
 
 
@@ -136,7 +102,7 @@ def assert_same(kept: Any, made: Any) -> None:
     assert getattr(kept, "dtype", None) == getattr(made, "dtype", None)
 
 
-def test_samples_come_back_in_any_order_and_bad_ones_are_met_again_also_from_a_pickle(case: Case) -> None:
+def test_samples_come_back_in_any_order_and_bad_ones_are_met_again_also_from_a_pickle(case: Any) -> None:
     assert len(case.stored) == COUNT
     for index in reversed(good(case)):
         for kept, made in zip(read(case, index), case.conversion.sample(index), strict=True):
@@ -154,13 +120,7 @@ def test_samples_come_back_in_any_order_and_bad_ones_are_met_again_also_from_a_p
         assert_same(kept, made)
 
 
-@pytest.mark.slow
-def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage.read_in_pieces(monkeypatch)
-    test_samples_come_back_in_any_order_and_bad_ones_are_met_again_also_from_a_pickle(case)
-
-
-def test_batches_are_those_of_the_files(case: Case) -> None:
+def test_batches_are_those_of_the_files(case: Any) -> None:
     recipe = Recipe.of(case.workload, case.plan)
     kept = Recipe.of(case.workload, case.plan, source=case.stored, done=case.conversion.cut)
     indices = np.arange(COUNT)[::-1].copy()
@@ -172,7 +132,9 @@ def test_batches_are_those_of_the_files(case: Case) -> None:
             np.testing.assert_array_equal(expected, actual)
 
 
-def test_the_source_says_what_it_holds_and_in_which_files(case: Case) -> None:
+def test_the_set_is_verified_says_what_it_holds_and_is_as_large_as_estimated_and_equal_to_another(
+    case: Any, tmp_path: Path
+) -> None:
     kinds = [None if field is None else field.kind for field in case.conversion.spec.columns]
     if (structure := case.conversion.spec.structure) is not None:
         assert (case.stored.x_kind, case.stored.y_kind) == structure.packed(kinds)[:2]
@@ -185,9 +147,6 @@ def test_the_source_says_what_it_holds_and_in_which_files(case: Case) -> None:
     assert set(case.stored.files()) == whole
     assert set(case.stored.files([0])) < whole
     assert case.stored.mean_bytes() == sum(Path(path).stat().st_size for path in whole) / COUNT
-
-
-def test_the_set_is_verified_and_as_large_as_estimated_and_equal_to_another(case: Case, tmp_path: Path) -> None:
     assert verify(case.stored, case.conversion, at_most=20) == 20
     storage = STORAGES[case.stored.record.storage]
     assert estimate_bytes(case.conversion, storage) == pytest.approx(case.stored.record.bytes, rel=0.15)

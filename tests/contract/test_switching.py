@@ -1,15 +1,9 @@
-"""Loaders take each other's place between any two batches, and the training gets the batches of one that stays.
-
-A new loader is one more entry in `CONFIGS`.
-"""
+"""Loaders take each other's place between any two batches, and the training gets the batches of one that stays."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +15,6 @@ from hypothesis import strategies as st
 import autopipe as ap
 from autopipe.artifact import converting
 from autopipe.pipeline import assembly, switching
-from autopipe.pipeline.loader import Shared
 from autopipe.pipeline.storage.layout import StoredSource
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.workload.op import NUMPY
@@ -72,13 +65,12 @@ def expected(photos: Path) -> list[str]:
         return read(loader)
 
 
-SWITCHES = st.dictionaries(
-    st.integers(0, EPOCHS * 7), st.tuples(st.sampled_from(sorted(CONFIGS)), st.booleans()), max_size=5
-)
+NAMES = st.sampled_from(sorted(CONFIGS))
+SWITCHES = st.dictionaries(st.integers(0, EPOCHS * 7), st.tuples(NAMES, st.booleans()), max_size=5)
 
 
 @pytest.mark.slow
-@hypothesis.given(first=st.sampled_from(sorted(CONFIGS)), switches=SWITCHES)
+@hypothesis.given(first=NAMES, switches=SWITCHES)
 @hypothesis.settings(max_examples=20, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 def test_every_batch_is_that_of_a_fixed_loader_whatever_takes_over_and_when(
     photos: Path, expected: list[str], first: str, switches: dict[int, tuple[str, bool]]
@@ -144,22 +136,7 @@ def test_loaders_share_a_cache_with_what_it_holds_also_of_a_converted_set(
     assert reads == []
 
 
-def test_loaders_that_are_opened_at_once_share_what_one_of_them_makes() -> None:
-    shared, both = Shared(), threading.Barrier(2)
-
-    def make() -> set[int]:
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(0.5)  # until the other makes one as well, if it may
-        return set()
-
-    with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda _: shared.get("cache", make), range(2))
-    assert one is other
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if "cached" in name else pytest.mark.slow) for name in sorted(CONFIGS)]
-)
+@pytest.mark.parametrize("name", [name for name in sorted(CONFIGS) if "cached" in name])
 def test_a_state_in_mid_epoch_is_resumed_after_switches(photos: Path, expected: list[str], name: str) -> None:
     opened = assembly.opener(workload(photos, ops=[*workload(photos).ops[:-1]]))
     with SwitchingLoader(opened(CONFIGS["threads"])) as loader:

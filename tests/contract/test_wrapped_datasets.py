@@ -1,14 +1,10 @@
-"""What every loader must do with a dataset whose `dataset[i]` is a batch: hand over Keras's batches, epoch by epoch.
-
-`Keras` is the dataset as it is, read by Keras's own adapter, whose processes are forked in a process of their own.
-"""
+"""What every loader must do with a dataset whose `dataset[i]` is a batch: hand over Keras's batches, epoch by epoch."""
 
 from __future__ import annotations
 
 import random
 import sys
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -50,19 +46,17 @@ of_ours = pytest.mark.parametrize("loader", [OURS["threads-3"], OURS["processes-
 
 
 class Numbered(keras.utils.PyDataset):
-    """Batches of four that hold their index, and how many epochs have ended; the last one is shorter."""
+    """Seven batches of four that hold their index, and how many epochs have ended; the last one is shorter."""
 
-    def __init__(self, count: int = 7, last: int = 3, **knobs: Any) -> None:
-        super().__init__(**knobs)
-        self.count, self.last, self.begun, self.ended = count, last, 0, 0
+    begun = ended = 0
 
     def __len__(self) -> int:
-        return self.count
+        return 7
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        if not 0 <= index < self.count:
+        if not 0 <= index < 7:
             raise IndexError(index)
-        rows = self.last if index == self.count - 1 else 4
+        rows = 3 if index == 6 else 4
         return np.full((rows, 2), index, np.float32), np.full(rows, self.ended)
 
     def on_epoch_begin(self) -> None:
@@ -130,7 +124,9 @@ def test_the_numbers_of_a_dataset_without_a_length_go_on_from_epoch_to_epoch(loa
 
 
 @of_ours
-def test_each_epoch_has_an_order_of_its_own_that_the_seed_fixes(loader: LoaderConfig) -> None:
+def test_each_epoch_has_an_order_that_the_seed_fixes_and_a_state_resumes_with_the_next_batch(
+    loader: LoaderConfig,
+) -> None:
     orders = []
     for seed in (1, 1, 2):
         with opened(wrapped(Numbered(), shuffle=True, seed=seed), loader) as made:
@@ -138,10 +134,6 @@ def test_each_epoch_has_an_order_of_its_own_that_the_seed_fixes(loader: LoaderCo
     assert all(sorted(order) == list(range(7)) for order in orders[0])
     assert orders[0] == orders[1]
     assert len({tuple(order) for order in (*orders[0], *orders[2])}) == 6
-
-
-@of_ours
-def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(loader: LoaderConfig) -> None:
     workload = wrapped(Numbered(), shuffle=True)
     with opened(workload, loader) as made:
         whole = [indices(made, epoch) for epoch in range(3)]
@@ -170,7 +162,7 @@ def test_an_epoch_left_in_the_middle_disturbs_no_other(loader: LoaderConfig) -> 
 @of_ours
 def test_a_dataset_that_has_changed_without_a_hook_is_sent_again(loader: LoaderConfig) -> None:
     class Levels(keras.utils.PyDataset):
-        count, last, ended = 7, 3, 0
+        ended = 0
         __len__, __getitem__ = Numbered.__len__, Numbered.__getitem__
 
     dataset = Levels()
@@ -182,37 +174,15 @@ def test_a_dataset_that_has_changed_without_a_hook_is_sent_again(loader: LoaderC
         assert indices(made, 2) == list(range(7))
 
 
-class Varied(Numbered):
-    """Batches of other shapes, and dictionaries, and weights of samples."""
-
-    def __getitem__(self, index: int) -> Any:
-        x, y = super().__getitem__(index)
-        rows = 2 if index == 3 else len(x)
-        return {"a": x[:rows], "b": np.repeat(x[:rows, :, None], 1 + index % 3, axis=2)}, y[:rows], np.ones(rows)
-
-
-@of_all
-def test_batches_may_differ_where_the_dataset_says_so_and_keep_their_structure(loader: LoaderConfig) -> None:
-    with opened(wrapped(Varied()), loader) as made:
-        for epoch in range(2):
-            for index, (x, y, weight) in enumerate(made.epoch(epoch)):
-                rows = (4, 4, 4, 2, 4, 4, 3)[index]
-                assert [each.shape for each in (x["a"], x["b"], y)] == [(rows, 2), (rows, 2, 1 + index % 3), (rows,)]
-                np.testing.assert_array_equal(x["b"][..., 0], x["a"])
-                assert weight.dtype == np.float64
-
-
 class Torch(types.ModuleType):
     """A stand-in for torch, whose global generator begins with the same state in each process."""
 
-    state = 67280421310721
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.manual_seed(0)
 
     def manual_seed(self, seed: int) -> None:
-        self.state = seed
-
-    def rand(self) -> float:
-        self.state = (6364136223846793005 * self.state + 1442695040888963407) % 2**64
-        return self.state / 2**64
+        self.rand = random.Random(seed).random
 
 
 class Drawn(Numbered):
@@ -223,7 +193,7 @@ class Drawn(Numbered):
         self.random, self.held = np.random.default_rng(0), {"state": np.random.RandomState(0)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        sys.modules.setdefault("torch", Torch("torch"))
+        sys.modules.setdefault("torch", Torch())
         self.__dict__.update(state)
 
     def __getitem__(self, index: int) -> Any:
@@ -234,7 +204,7 @@ class Drawn(Numbered):
 
 
 def test_processes_draw_other_numbers_for_each_batch_whichever_worker_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", Torch("torch"))  # for the first batch, which is made here
+    monkeypatch.setitem(sys.modules, "torch", Torch())  # for the first batch, which is made here
     found = []
     for workers in (1, 3):
         with opened(wrapped(Drawn()), ap.Processes(workers=workers)) as made:
@@ -251,15 +221,6 @@ def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pyt
         for epoch in (0, 2, 1):
             random.Random(epoch).shuffle(expected := list(range(7)))
             assert indices(made, epoch) == expected
-
-
-@pytest.mark.parametrize(("workers", "told"), [(1, False), (2, True)])
-def test_a_draw_in_on_epoch_begin_beside_workers_that_have_started_is_told_of(*, workers: int, told: bool) -> None:
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        wrapped(Numbered(workers=workers))
-    says = ["`Numbered.on_epoch_begin`" in str(each.message) for each in found]
-    assert says == [True] * (told and not frameworks.draws_by_epoch())
 
 
 @pytest.mark.parametrize(
