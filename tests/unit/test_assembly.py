@@ -187,6 +187,9 @@ def test_what_is_evaluated_may_be_less_than_a_batch(photos: Path) -> None:
             batches = list(loader.batches(0))
         assert [len(x) for x, _ in batches] == sizes
         assert [label for _, y in batches if y is not None for label in y.tolist()] == list(range(count))
+    many = ap.PipelineConfig(loader=ap.Threads(workers=5, queue_size=9))  # no more workers than batches
+    with evaluation_loader(workload(photos), many, few_of(photos, 6)) as loader:
+        assert (len(loader), loader.buffered_batches) == (2, 2 + 2)
 
 
 NEAREST = ap.RandomResizedCrop(8, 6, interpolation="nearest"), ap.Resize(8, 6, "nearest")

@@ -189,7 +189,7 @@ def found(known: Profile, *, converted: bool = False) -> tuning.Retuned:
 
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("simulated", [False, True])
-def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
+def test_a_retune_says_what_is_new_and_next(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch, *, same: bool, simulated: bool
 ) -> None:
     request = settings.Request(simulate=SimulatedAccelerator(0.01) if simulated else None)
@@ -216,9 +216,7 @@ def test_a_retune_that_is_interrupted_says_how_to_go_on(autopipe: Autopipe, tmp_
     assert (ended.status, line in ended.err.splitlines()) == (130, True)
 
 
-def test_samples_that_have_to_be_converted_first_are_told_of(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_samples_to_be_converted_first_are_told_of(autopipe: Autopipe, tmp_path: Path, monkeypatch: Patch) -> None:
     path, known = stored(tmp_path, config=config(keep="array"))
     convert = again.autopipe("convert", f"{tmp_path / 'train.py'}:workload", "--to", "array")
     line = f"before    {convert} --out {tmp_path / 'converted' / 'array'}"

@@ -75,27 +75,26 @@ def test_it_writes_where_loaders_look(
             np.testing.assert_equal(tuple(kept), tuple(batch))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((WORKLOAD, "--to", "aray"), "Did you mean `array`?"),
-        ((WORKLOAD, "--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
-        ((WORKLOAD, "--cut", "0"), "The form array keeps these samples after 1 or 2 of the first ops, but got 0"),
-        ((WORKLOAD, "--by", "nobody=here", "--shard", "0/2"), "`by` writes all parts, but `shard` asks for one"),
-        ((WORKLOAD, "--by", "nobody=here"), "`by` must be NAME=ADDRESS with the name of an extension"),
-        ((WORKLOAD, "--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
-        (("train.py:worklaod",), "Did you mean `workload`?"),
-        ((), "A workload must be given"),
-        ((WORKLOAD, "--images", "photos"), "`--images`, not both, but got train.py:workload and photos"),
-        (("unread.py:workload",), "NameError"),
-        (("--images", "s3://me:hunter2@bucket/photos"), "must not hold a user name or password"),
-    ],
-)
-def test_wrong_options_are_named(home: Path, autopipe: Autopipe, arguments: tuple[str, ...], said: str) -> None:
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    ((WORKLOAD, "--to", "aray"), "Did you mean `array`?"),
+    ((WORKLOAD, "--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
+    ((WORKLOAD, "--cut", "0"), "The form array keeps these samples after 1 or 2 of the first ops, but got 0"),
+    ((WORKLOAD, "--by", "nobody=here", "--shard", "0/2"), "`by` writes all parts, but `shard` asks for one"),
+    ((WORKLOAD, "--by", "nobody=here"), "`by` must be NAME=ADDRESS with the name of an extension"),
+    ((WORKLOAD, "--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
+    (("train.py:worklaod",), "Did you mean `workload`?"),
+    ((), "A workload must be given"),
+    ((WORKLOAD, "--images", "photos"), "`--images`, not both, but got train.py:workload and photos"),
+    (("unread.py:workload",), "NameError"),
+    (("--images", "s3://me:hunter2@bucket/photos"), "must not hold a user name or password"),
+]
+
+
+def test_wrong_options_are_named(home: Path, autopipe: Autopipe) -> None:
     (home / "unread.py").write_text(TRAIN.format(data="photos"))
-    error = refused(autopipe, "convert", *arguments)
-    assert said in error
-    assert "hunter2" not in error
+    for arguments, said in WRONG:
+        error = refused(autopipe, "convert", *arguments)
+        assert (said in error, "hunter2" in error) == (True, False)
 
 
 def test_bad_data_is_named(home: Path, autopipe: Autopipe) -> None:

@@ -73,6 +73,17 @@ def theirs(monkeypatch: Patch) -> Callable[..., None]:
     return lambda **modules: monkeypatch.setattr(registry, "loaded", lambda group, kind: iter(modules.items()))
 
 
+def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, theirs: Any, monkeypatch: Patch) -> None:
+    def upload() -> None:
+        """Send an artifact to a place that everybody who trains the same model reads, and say where it can be found."""
+
+    theirs(upload=SimpleNamespace(upload=upload), fetch=SimpleNamespace(fetch=lambda: None, GROUP="Sharing"))
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = autopipe("--help").out
+    assert "\nSharing:\n  fetch" in shown
+    assert f"More: upload {upload.__doc__}" in " ".join(shown.split())  # wrapped, not cut
+
+
 def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe) -> None:
     time = "error: `time` must be at least 0.5 s, but got '0.1s'."
     lasts = {"tun x": "tune", "tune --trails 3": "--trials", "show --jsn": "--json", "measure a.py:w --time 0.1s": time}

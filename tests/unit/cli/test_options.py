@@ -138,56 +138,50 @@ def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(here
 
 
 OF_IMAGES = "`{}` goes with `--images`, but `train.py:workload` has its own"
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"images": ".", "model": "a/mine.keras"}, "`--model` cannot be 'a/mine.keras': .* Such as mobilenet_v2"),
+    ({"images": ".", "model": ""}, "`--model` cannot be ''"),
+    ({"images": ".", "batch_size": 2_000_000}, "`--batch-size` cannot be 2000000: input should be .* to 1048576"),
+    ({"images": "photos\nof mine"}, "`--images` cannot be '.*photos.*of mine'"),
+    ({"workload": WORKLOAD, "batch_size": 32}, OF_IMAGES.format("--batch-size")),
+    ({"workload": WORKLOAD, "image_size": 224}, OF_IMAGES.format("--image-size")),
+    ({"workload": WORKLOAD, "model": "mobilenet_v2"}, OF_IMAGES.format("--model")),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"images": ".", "model": "a/mine.keras"}, "`--model` cannot be 'a/mine.keras': .* Such as mobilenet_v2"),
-        ({"images": ".", "model": ""}, "`--model` cannot be ''"),
-        ({"images": ".", "batch_size": 2_000_000}, "`--batch-size` cannot be 2000000: input should be .* to 1048576"),
-        ({"images": "photos\nof mine"}, "`--images` cannot be '.*photos.*of mine'"),
-        ({"workload": WORKLOAD, "batch_size": 32}, OF_IMAGES.format("--batch-size")),
-        ({"workload": WORKLOAD, "image_size": 224}, OF_IMAGES.format("--image-size")),
-        ({"workload": WORKLOAD, "model": "mobilenet_v2"}, OF_IMAGES.format("--model")),
-    ],
-)
-def test_options_of_images_that_cannot_be_are_named(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
-        WorkloadOptions(**options).target()
+def test_options_of_images_that_cannot_be_are_named() -> None:
+    for options, said in OPTIONS:
+        with pytest.raises(WorkloadError, match=said):
+            WorkloadOptions(**options).target()
 
 
 def refused(autopipe: Autopipe, *arguments: str) -> str:
     return autopipe("tune", WORKLOAD, *arguments).refused()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--space defualt", "Did you mean `default`?"),
-        ("--only loadr=threads", "There is no setting `loadr`. Did you mean `loader`?"),
-        ("--space quick --only loader=wrapped", "`loader` may be threads, processes, tfdata"),
-        ("--space quick --only loader.workers=99", "`loader.workers` cannot be 99 in this space."),
-        ("--bugdet 2m", "No such option: --bugdet. Did you mean `--budget`?"),
-        ("--trials 0", "--trials"),
-        ("--seed 4294967296", "but got 4294967296."),
-        ("--baseline keras", "but got 'keras'."),
-        ("--page-cache lukewarm", "--page-cache"),
-        ("", "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'"),
-    ],
-)
-def test_impossible_options_start_nothing(
-    autopipe: Autopipe, here: Path, monkeypatch: Patch, options: str, said: str
-) -> None:
-    if not options:
-        monkeypatch.setenv("KERAS_BACKEND", "jx")
-    assert said in refused(autopipe, *options.split())
+IMPOSSIBLE = {
+    "--space defualt": "Did you mean `default`?",
+    "--only loadr=threads": "There is no setting `loadr`. Did you mean `loader`?",
+    "--space quick --only loader=wrapped": "`loader` may be threads, processes, tfdata",
+    "--space quick --only loader.workers=99": "`loader.workers` cannot be 99 in this space.",
+    "--bugdet 2m": "No such option: --bugdet. Did you mean `--budget`?",
+    "--trials 0": "--trials",
+    "--seed 4294967296": "but got 4294967296.",
+    "--baseline keras": "but got 'keras'.",
+    "--page-cache lukewarm": "--page-cache",
+}
+
+
+def test_impossible_options_start_nothing(autopipe: Autopipe, here: Path, monkeypatch: Patch) -> None:
+    for options, said in IMPOSSIBLE.items():
+        assert said in refused(autopipe, *options.split())
+    monkeypatch.setenv("KERAS_BACKEND", "jx")
+    backends = "KERAS_BACKEND must be one of jax, numpy, openvino, tensorflow, torch, but got 'jx'"
+    assert backends in refused(autopipe)
     assert list(here.iterdir()) == []  # no folder that nothing was written to
 
 
-def test_what_cannot_be_written_to_is_refused_before_any_import(
-    autopipe: Autopipe, here: Path, monkeypatch: Patch
-) -> None:
+def test_what_cannot_be_written_to_is_refused_first(autopipe: Autopipe, here: Path, monkeypatch: Patch) -> None:
     (here / "file").touch()
     (here / "out").mkdir()
     error = refused(autopipe, "--out", "file")
@@ -201,7 +195,7 @@ def test_what_cannot_be_written_to_is_refused_before_any_import(
     assert not (here / "imported").exists()
 
 
-def test_the_nearest_file_in_this_folder_or_above_holds_options_and_the_command_line_wins(
+def test_the_nearest_file_holds_options_but_the_command_line_wins(
     autopipe: Autopipe, here: Path, monkeypatch: Patch
 ) -> None:
     (sub := here / "sub").mkdir()
@@ -231,26 +225,26 @@ def test_more_output_tells_of_values_origins(autopipe: Autopipe, here: Path, mon
     assert not any(line.startswith("option") for line in refused(autopipe).splitlines())
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('[tune]\nbudgt = "2m"', "`tune` in {file} has no option `budgt`. Did you mean `budget`?"),
-        ("[tune]\ntrials = 0", "`trials` of `tune` in {file} cannot be 0: "),
-        ('[tune]\ntrials = "many"', "`trials` of `tune` in {file} cannot be 'many': "),
-        ("[tune]\ntrials = true", "`trials` of `tune` in {file} cannot be True: "),
-        ("[tune]\ntrials = 1.5", "`trials` of `tune` in {file} cannot be 1.5: "),
-        ("[tune]\nfresh = 1", "`fresh` of `tune` in {file} cannot be 1: it is true or false."),
-        ('[tune]\nmode = "serve"', "`mode` of `tune` in {file} cannot be 'serve': "),
-        ('[tune]\nbudget = ["1m", "2m"]', "`budget` of `tune` in {file} cannot be"),
-        ('tune = "2m"', "`tune` in {file} must be a table of options, but got '2m'."),
-        ('[tuen]\nbudget = "2m"', "{file} has options of `tuen`, which is no command. Did you mean `tune`?"),
-        ("[tune", "`{file}` cannot be read: "),
-    ],
-)
-def test_what_is_wrong_in_a_file_is_named_with_it(autopipe: Autopipe, here: Path, text: str, said: str) -> None:
+IN_FILE = {
+    '[tune]\nbudgt = "2m"': "`tune` in {file} has no option `budgt`. Did you mean `budget`?",
+    "[tune]\ntrials = 0": "`trials` of `tune` in {file} cannot be 0: ",
+    '[tune]\ntrials = "many"': "`trials` of `tune` in {file} cannot be 'many': ",
+    "[tune]\ntrials = true": "`trials` of `tune` in {file} cannot be True: ",
+    "[tune]\ntrials = 1.5": "`trials` of `tune` in {file} cannot be 1.5: ",
+    "[tune]\nfresh = 1": "`fresh` of `tune` in {file} cannot be 1: it is true or false.",
+    '[tune]\nmode = "serve"': "`mode` of `tune` in {file} cannot be 'serve': ",
+    '[tune]\nbudget = ["1m", "2m"]': "`budget` of `tune` in {file} cannot be",
+    'tune = "2m"': "`tune` in {file} must be a table of options, but got '2m'.",
+    '[tuen]\nbudget = "2m"': "{file} has options of `tuen`, which is no command. Did you mean `tune`?",
+    "[tune": "`{file}` cannot be read: ",
+}
+
+
+def test_what_is_wrong_in_a_file_is_named_with_it(autopipe: Autopipe, here: Path) -> None:
     file = here / "autopipe.toml"
-    file.write_text(text)
-    assert refused(autopipe).startswith(f"error: {said.format(file=file)}")
+    for text, said in IN_FILE.items():
+        file.write_text(text)
+        assert refused(autopipe).startswith(f"error: {said.format(file=file)}")
 
 
 def test_every_command_takes_its_options_from_a_file(autopipe: Autopipe, here: Path) -> None:

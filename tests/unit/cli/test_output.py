@@ -76,8 +76,7 @@ def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> Non
 
 
 def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: Patch) -> None:
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr("os.posix_fallocate", Mock(side_effect=full))
+    monkeypatch.setattr("os.posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
     with pytest.raises(ArtifactError, match=r"must have room for 512 KiB, but: No space left"), reserved(tmp_path):
         pytest.fail("it went on")
 
@@ -188,6 +187,10 @@ def test_events(approved: Approved) -> None:
             for verbose in (False, True)
         }
     )
+    first, *others = Screen().tell(Stop(reason=Reason.TIME, message=12 * "the time is up "))
+    assert (first[:18], {line[:10] for line in others}) == ("stopped   the time", {" " * 10})
+    assert max(map(len, others)) <= 80
+    assert [len(line) for line in Screen().tell(finished(CRASHED))] == [80]
     screen = Screen()
     for _ in range(2):  # what a child warns of is said once, however many start
         screen.progress.watcher.on_trial(Log(text="Only one image is in `cat`."))

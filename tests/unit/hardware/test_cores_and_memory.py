@@ -53,18 +53,19 @@ def test_the_lowest_version_2_quota_counts(play: Play) -> None:
     assert machine.core_time(play(v2_quotas({"jobs/trial": "400000", "jobs": "200000", ".": "max"}))) == 2.0
 
 
-@pytest.mark.parametrize(
-    ("group", "mount", "limits", "usable"),
-    [
-        pytest.param("/jobs/trial", V1_MOUNT, {"jobs/": 300_000}, 3, id="parent"),
-        pytest.param("/jobs/trial", V1_MOUNT, {"jobs/trial/": -1}, 16, id="no quota"),
-        pytest.param("/docker/abc", CONTAINER, {"": 200_000}, 2, id="named as the host does: the mount is that group"),
-        pytest.param("/elsewhere", CONTAINER, {"": 200_000}, 2, id="not mounted"),
-        pytest.param("/../other", V1_MOUNT, {"": -1, "../other/": 100_000}, 16, id="outside the namespace"),
-        pytest.param("/jobs/trial", BOTH, {"jobs/trial/": 500_000}, 5, id="both versions"),
-    ],
-)
-def test_version_1_quotas_are_found(play: Play, group: str, mount: str, limits: dict[str, int], usable: int) -> None:
+V1_QUOTAS = {
+    "parent": ("/jobs/trial", V1_MOUNT, {"jobs/": 300_000}, 3),
+    "no quota": ("/jobs/trial", V1_MOUNT, {"jobs/trial/": -1}, 16),
+    "named as the host does: the mount is that group": ("/docker/abc", CONTAINER, {"": 200_000}, 2),
+    "not mounted": ("/elsewhere", CONTAINER, {"": 200_000}, 2),
+    "outside the namespace": ("/../other", V1_MOUNT, {"": -1, "../other/": 100_000}, 16),
+    "both versions": ("/jobs/trial", BOTH, {"jobs/trial/": 500_000}, 5),
+}
+
+
+@pytest.mark.parametrize("case", V1_QUOTAS)
+def test_version_1_quotas_are_found(play: Play, case: str) -> None:
+    group, mount, limits, usable = V1_QUOTAS[case]
     files = {"proc/self/cgroup": f"9:name=systemd:/\n1:cpu,cpuacct:{group}\n0::/\n", "proc/self/mountinfo": mount}
     for name, quota in limits.items():
         files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_quota_us"] = f"{quota}\n"
@@ -116,19 +117,20 @@ def v2(name: str = "0::/jobs/trial\n", mount: str = V2_MOUNT, root: str = "", /,
 v1 = functools.partial(v2, "4:memory:/jobs/trial\n", V1_MEMORY, "memory/")
 
 
-@pytest.mark.parametrize(
-    ("limits", "usable", "available"),
-    [
-        pytest.param({}, 16, 12, id="no group"),
-        # Pages of files are as good as free, but for mapped ones; where all active ones may be, inactive ones count.
-        pytest.param(v2(max=8 * GIB, high="max", current=5 * GIB, stat=V2_STAT), 8, 6, id="version 2"),
-        pytest.param(v2(max=8 * GIB, high=9 * GIB, current=5 * GIB, stat=MAPPED), 8, 4, id="mapped pages"),
-        pytest.param(v2(max=8 * GIB, parent_high=4 * GIB, parent_current=5 * GIB), 4, 0, id="soft limit of a parent"),
-        pytest.param(v1(limit_in_bytes=2 * GIB, usage_in_bytes=GIB, stat=V1_STAT), 2, 1.5, id="version 1"),
-        pytest.param(v1(limit_in_bytes=9223372036854771712), 16, 12, id="version 1 without a limit"),
-    ],
-)
-def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: Any, usable: int, available: float) -> None:
+MEMORY: dict[str, tuple[dict[str, str], int, float]] = {
+    "no group": ({}, 16, 12),
+    # Pages of files are as good as free, but for mapped ones; where all active ones may be, inactive ones count.
+    "version 2": (v2(max=8 * GIB, high="max", current=5 * GIB, stat=V2_STAT), 8, 6),
+    "mapped pages": (v2(max=8 * GIB, high=9 * GIB, current=5 * GIB, stat=MAPPED), 8, 4),
+    "soft limit of a parent": (v2(max=8 * GIB, parent_high=4 * GIB, parent_current=5 * GIB), 4, 0),
+    "version 1": (v1(limit_in_bytes=2 * GIB, usage_in_bytes=GIB, stat=V1_STAT), 2, 1.5),
+    "version 1 without a limit": (v1(limit_in_bytes=9223372036854771712), 16, 12),
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_the_lowest_limit_of_all_groups_counts(play: Play, case: str) -> None:
+    limits, usable, available = MEMORY[case]
     found = machine.detect_memory(play({"proc/meminfo": MEMINFO} | limits))
     assert (found.usable_bytes, found.available_bytes) == (usable * GIB, available * GIB)
 
@@ -139,8 +141,7 @@ V1_EVENTS = "oom_kill_disable 0\nunder_oom 0\noom_kill 3"
 def test_kills_of_this_group_alone_are_counted(play: Play) -> None:
     of_v2 = v2(events="low 0\noom 9\noom_kill 2", parent_events="oom_kill 5")
     of_v1 = v1(oom_control=V1_EVENTS, parent_oom_control="oom_kill 5")
-    silent = [({}, 0), (v1(), 0), (v2(), 0)]  # no group, and groups that say nothing
-    for group, kills in (*silent, (of_v2, 2), (of_v1, 3)):
+    for group, kills in (({}, 0), (v1(), 0), (v2(), 0), (of_v2, 2), (of_v1, 3)):  # the first ones say nothing
         assert machine.oom_kills(play({"proc/vmstat": "oom_kill 7\n"} | group)) == kills  # 7 of the whole machine
 
 

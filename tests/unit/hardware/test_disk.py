@@ -53,12 +53,17 @@ def paths(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path], tmp_path: Path) -> None:
+def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     disk.drop(paths)
     assert disk.share_in_memory(paths) == 0.0
     assert (disk.warm(paths[:1]), disk.share_in_memory(paths)) == (3 << 20, 768 / 770)
     assert (disk.warm(paths), disk.share_in_memory(paths)) == ((3 << 20) + 5001, 1.0)
-    assert [disk.share_in_memory([none]) for none in (paths[2], tmp_path / "gone")] == [None, None]
+    assert [disk.share_in_memory([none]) for none in (paths[2], paths[0] / "gone")] == [None, None]
+    os.sync()
+    monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)  # old files need no wait for the disk
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
+    disk.drop(paths)
+    assert disk.share_in_memory(paths) == 0.0
 
 
 def test_the_share_of_files_that_others_own_is_not_told(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

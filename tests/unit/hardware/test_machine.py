@@ -26,25 +26,17 @@ from tests.fakes.nvml import Device, FakeNvml
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB, driver="570.12")
 GB10 = replace(H200, name="GB10", memory_bytes=None)
-THIS = Machine(
-    cpu=Cpu(model="AMD EPYC 7B13", cores=2, logical_cores=2),
-    memory=Memory(usable_bytes=int(23.4 * GIB), available_bytes=20 * GIB),
-    gpus=(),
-    os="Debian GNU/Linux 12 (bookworm)",
-    kernel="Linux 6.1.0",
-    python="3.11.7",
-    versions={},
-)
+CPU = Cpu(model="AMD EPYC 7B13", cores=2, logical_cores=2)
+MEMORY = Memory(usable_bytes=int(23.4 * GIB), available_bytes=20 * GIB)
+THIS = Machine(cpu=CPU, memory=MEMORY, gpus=(), os="Debian", kernel="Linux 6.1.0", python="3.11.7", versions={})
 
 
 def test_this_machine_is_found_and_any_is_told_in_one_line() -> None:
     found = machine.detect()
-    assert (found.python, found.versions["numpy"]) == (platform.python_version(), np.__version__)
-    assert found.versions["numpy"] == metadata.version("numpy")
-    assert found.cpu.cores >= 1
-    assert replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64)).one_line() == (
-        "1 of 64 cores (Xeon), 23.4 GiB, no GPU"
-    )
+    assert (found.python, found.cpu.cores >= 1) == (platform.python_version(), True)
+    assert found.versions["numpy"] == np.__version__ == metadata.version("numpy")
+    xeon = replace(THIS, cpu=Cpu(model="Xeon", cores=1, logical_cores=64))
+    assert xeon.one_line() == "1 of 64 cores (Xeon), 23.4 GiB, no GPU"
     shown = {
         (): "no GPU",
         (H200,): "NVIDIA H200 141 GiB",

@@ -34,6 +34,7 @@ from tests.fakes.profiles import baseline, contest
 from tests.fakes.reports import Approved, printed
 from tests.fakes.surface import Surface
 
+Capture = pytest.CaptureFixture[str]
 CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=2))
 READ = OpCost(name="read", part="fixed", seconds_per_image=0.00004, wait_seconds_per_image=0.02)
 MAP = OpCost(name="Map", part="fresh", seconds_per_image=0.005, lock_seconds_per_image=0.005)
@@ -53,10 +54,8 @@ def row(both: Any = RAN, name: str = "a.py:w", config: ap.PipelineConfig = CONFI
 
 def test_measured(approved: Approved) -> None:
     native_read, native_map = (op.model_copy(update={"native": True}) for op in (READ, MAP))
-    plain, counted = (
-        SampleSpec(Field(FieldKind.ARRAY, shape, np.dtype("uint8")), None).counted
-        for shape in ((8, 8, 3), (16, 8, 8, 3))
-    )
+    fields = [Field(FieldKind.ARRAY, shape, np.dtype("uint8")) for shape in ((8, 8, 3), (16, 8, 8, 3))]
+    plain, counted = (SampleSpec(field, None).counted for field in fields)
     assert plain is None
     shown = {
         "ops of Python": tables.measurement(row()),
@@ -178,11 +177,9 @@ def test_failures_paths_and_figures_are_said_in_a_line() -> None:
 
 def test_a_gain_that_no_rounds_decide_is_not_shown_as_proved() -> None:
     rival = baseline("keras", 400.0)
-    proved, few, undecided = (
-        contest(rival, 2.5, low, pairs, high=9.0) for low, pairs in ((1.1, 6), (1.1, 2), (0.9, 6))
-    )
-    doubts = ((proved,), ""), ((few,), " (not proved)"), ((undecided,), " (not proved)"), ((), " (measured once)")
-    for contests, doubt in doubts:
+    unsure, once = " (not proved)", " (measured once)"
+    for rounds, doubt in (((1.1, 6), ""), ((1.1, 2), unsure), ((0.9, 6), unsure), (None, once)):
+        contests = () if rounds is None else (contest(rival, 2.5, *rounds, high=9.0),)
         kept = profiles.profile(baselines=(rival,), contests=contests)
         text = printed(tables.profiles(profiles.artifact(kept), kept, None, here=kept.hardware, now=profiles.NOON))
         assert f"2.5x keras{doubt}\n" in re.sub(" +\n", "\n", text)
@@ -191,7 +188,7 @@ def test_a_gain_that_no_rounds_decide_is_not_shown_as_proved() -> None:
 FOREIGN = "it failed: 'photos[final]' [/data] [bold]a:dog:b"
 
 
-def test_brackets_and_colons_are_printed_as_they_are_in_lines_and_in_cells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_and_colons_are_printed_as_they_are_in_lines_and_in_cells(capsys: Capture) -> None:
     table = Table(FOREIGN)
     table.add_row(FOREIGN)
     terminal.Console(stderr=True).print(FOREIGN, soft_wrap=True)
@@ -200,9 +197,7 @@ def test_brackets_and_colons_are_printed_as_they_are_in_lines_and_in_cells(capsy
     assert (said.err, said.out.count(FOREIGN)) == (f"{FOREIGN}\n", 2)
 
 
-def test_what_is_told_is_lost_where_stderr_takes_no_more_and_the_work_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_work_goes_on_where_stderr_takes_no_more(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     reads, nobody_reads = os.pipe()
     os.close(reads)
     for refusing in ("/dev/full", nobody_reads):
