@@ -222,6 +222,7 @@ def test_of_jobs_that_start_at_once_one_retunes_and_the_others_wait(unknown: Pat
 
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(job, range(16))) == [None] * 16
+    assert ap.load(unknown, on_new_hardware="retune").choice.warning is None  # as it is known now
     assert retunes == [45.0]
 
 

@@ -195,6 +195,8 @@ def test_where_trials_take_long_one_of_ours_and_a_baseline_run_or_the_time_is_na
     assert ended.result.winner is None
     assert ended.result.seconds <= 20.0 + 60.0
     assert "within 20 s: 1 trial had no time" in nothing_measured(ended.result).message
+    fed = some(ended.result.ceiling).model_copy(update={"loader_images_per_second": rate(1e6)})
+    assert "the model is the limit" in nothing_measured(ended.result.model_copy(update={"ceiling": fed})).message
 
 
 def test_a_training_that_waits_on_idle_cores_is_sped_up_by_loaders_that_run_alone() -> None:
