@@ -238,9 +238,6 @@ def test_what_is_taken_python_takes_too(tmp_path: Path, features: Any, change: s
             assert found == expected
 
 
-# -------------------- loaders
-
-
 def workload(folder: Path, **keys: Any) -> ap.Workload:
     made: list[dict[str, Any]] = [
         {"image/encoded": (png if number % 3 == 0 else jpeg)(pixels((20 + number, 30))), "image/class/label": number}
@@ -394,9 +391,6 @@ def test_a_sample_of_another_dtype_ends_a_conversion(tmp_path: Path) -> None:
 
     with pytest.raises(WorkloadError, match=r"Samples must be of one dtype to be kept, but sample 1 is float64"):
         array_of(Mixed(), KEPT, tmp_path)
-
-
-# -------------------- ops that are done sample by sample, between those of the library
 
 
 def noise(image: Any, rng: np.random.Generator) -> Any:

@@ -358,9 +358,6 @@ def test_an_op_on_bytes_does_not_take_other_numbers_and_no_other_instruction_is_
         native.Program([(native.Instruction("SHARPEN"), 0)], (8, 8, 3), np.dtype(np.uint8))
 
 
-# -------------------- rows that are left to Python
-
-
 def verdict_of(data: bytes, ops: Sequence[Op]) -> int:
     good = jpeg(pixels((40, 40)))
     ok, verdict = made_natively(steps_of(Encoded([good]), ops), Encoded([good, data]), 0)[2]
@@ -407,9 +404,6 @@ def test_a_damaged_or_too_large_or_small_image_is_left_also_behind_a_crop(data: 
 def test_what_is_whole_is_taken(data: bytes) -> None:
     for ops in (RESIZED[0], CROPS[0]):
         assert verdict_of(data, ops) == 0
-
-
-# -------------------- kinds of PNG
 
 
 def chunk(name: bytes, data: bytes) -> bytes:

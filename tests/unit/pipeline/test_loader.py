@@ -396,9 +396,6 @@ def test_any_text_is_a_place_or_is_refused_in_one_sentence(text: str) -> None:
         assert Kept.of(str(Kept.of(text))) == Kept.of(text)
 
 
-# ---------------------------------------------------------------- knobs
-
-
 @pytest.mark.parametrize(
     "script",
     [

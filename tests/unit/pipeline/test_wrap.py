@@ -154,9 +154,6 @@ def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_n
     assert {"workers", "use_multiprocessing"} <= set(choices(workload))
 
 
-# ---------------------------------------------------------------- a function of a batch in the model's place
-
-
 def named(index: int) -> tuple[Any, Any]:
     return {"left": X[:4] + index, "right": X[:4] - index}, Y[:4]
 
@@ -343,9 +340,6 @@ def test_a_closed_loader_says_so() -> None:
     loader.close()
     with pytest.raises(LoaderError, match="closed"):
         next(iter(loader.batches(0)))
-
-
-# ---------------------------------------------------------------- what gives its batches one after the other
 
 
 def generated(count: int = 3) -> Iterator[Any]:

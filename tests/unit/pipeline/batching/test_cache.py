@@ -261,9 +261,7 @@ def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("samples", "tolerated"), [(10, 1), (100, 1), (1000, 10)])
-def test_bad_samples_are_listed_once_and_over_one_percent_are_too_many(
-    tmp_path: Path, samples: int, tolerated: int
-) -> None:
+def test_bad_samples_are_listed_once_and_one_percent_is_the_most(tmp_path: Path, samples: int, tolerated: int) -> None:
     ledger, bad = BadSampleLedger(str(tmp_path / "log"), samples), [BadSample(3, 4, "broken")]
     for epoch in (0, 1):
         ledger.record(epoch, bad + [BadSample(number, 99, "broken") for number in range(4, 3 + tolerated)])

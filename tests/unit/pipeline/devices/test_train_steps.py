@@ -7,6 +7,7 @@ import functools
 import pickle
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from autopipe.errors import ConfigError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import feed
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.callbacks import TrainingCallbacks
 from autopipe.pipeline.devices.model import SimulatedModel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.pipeline.devices.trainer import Trainer, steps_of_a_call
@@ -209,6 +211,17 @@ def test_a_run_that_was_cut_is_resumed_behind_its_backup(tmp_path: Path, save_fr
     assert numbers == [divmod(number, BATCHES) for number in rest]
     assert same_weights(trainer.model, undisturbed())
     assert trainer.state_dict()["epoch"] == EPOCHS
+
+
+def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
+    first, joined = (Mock(spec=keras.callbacks.Callback) for _ in range(2))
+    session = TrainingCallbacks([first], model=classifier(), epochs=1, steps=1, verbose=0)
+    session.begin()
+    session.callbacks = [joined, *session.callbacks]
+    for _ in range(2):  # where the rest of an epoch comes before, Keras's `fit` is called twice
+        session.on_train_begin()
+    session.end()
+    assert (first.on_train_begin.call_count, joined.on_train_begin.call_count) == (1, 1)
 
 
 def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:

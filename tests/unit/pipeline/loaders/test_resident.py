@@ -14,14 +14,15 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError
-from autopipe.hardware import gpu
+from autopipe.hardware import gpu, machine
 from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_loader, build_trainer, evaluation_loader
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders import tfdata
 from autopipe.pipeline.loaders.resident import DeviceMemoryWarning
 from autopipe.workload.ops.planner import make_plan
@@ -250,6 +251,21 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
         for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
             np.testing.assert_array_equal(x, native_x.numpy())
             np.testing.assert_array_equal(y, native_y.numpy())
+
+
+@pytest.mark.parametrize(
+    ("knobs", "at_once"), [({}, 0), ({"num_parallel_calls": 1, "prefetch": 0}, 1), ({"prefetch": 2}, 0)]
+)
+def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path, knobs: Any, at_once: int) -> None:
+    with opened(photos, loader=ap.TfData(**knobs)) as made:
+        nodes = made._graph[0].graph.as_graph_def().node  # type: ignore[attr-defined]  # nothing public tells
+        parsed = tf.data.Options()._to_proto()
+        options = [node for node in nodes if node.op == "OptionsDataset"][-1]
+        parsed.ParseFromString(options.attr["serialized_options"].s)
+        assert (parsed.autotune_options.enabled, parsed.deterministic) == (knobs == {}, True)
+        assert made.batches_at_once == (at_once or machine.usable_cores())
+        held = ap.TfData(**knobs).held_batches(0, ModelSetup())
+        assert held == made.buffered_batches + made.batches_at_once + 1  # one is in use
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -265,8 +265,6 @@ def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
             convert(conversion(), ARRAY, tmp_path, part=part)
 
 
-# ---------------------------------------------------------------- real files that change while they are converted
-
 PHOTOS = 64  # 8 shards of 8
 
 
