@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import gc
 import json
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,17 +28,16 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
+from autopipe.errors import BadSampleError, ConfigError, LoaderError, OpError, WorkerDiedError
 from autopipe.pipeline.batching import process, streaming
 from autopipe.pipeline.batching.process import Nursery
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
-from autopipe.pipeline.loader import Recipe
-from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.sample import Batch, FieldKind
+from autopipe.workload.sample import Batch
 from tests.fakes import consumers
 from tests.fakes.commands import children, environment, python, succeeded
-from tests.fakes.damage import empty, truncate
+from tests.fakes.damage import truncate
+from tests.fakes.sources import Made
 
 pytestmark = pytest.mark.slow
 
@@ -66,10 +65,6 @@ def labels(batches: Iterator[Batch]) -> list[int]:
     return [int(label) for _, y in batches for label in y]
 
 
-def copies(batches: Iterator[Batch]) -> list[NDArray[Any]]:
-    return [x.copy() for x, _ in batches]
-
-
 def wait_for(marker: Path, seconds: float = GONE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not marker.exists():
@@ -82,59 +77,22 @@ def gone(processes: list[psutil.Process]) -> bool:
     return not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
 
 
-# ---------------------------------------------------------------- workers that die
+def number(index: int) -> NDArray[np.uint8]:
+    return np.full((16, 16, 3), index, np.uint8)
 
 
-def test_a_killed_worker_is_replaced_and_its_batch_delivered_once_in_order(photos: Path, tmp_path: Path) -> None:
-    marker, here = str(tmp_path / "died"), os.getpid()
-
-    def dies_once(image: NDArray[Any]) -> NDArray[Any]:
-        if os.getpid() == here:  # while the ops are tried out
-            return image
-        try:
-            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return image
-        os.kill(os.getpid(), signal.SIGKILL)
-        return image
-
-    with opened(workload(photos, lambda image: image), ap.Threads(workers=1)) as loader:
-        expected = copies(loader.batches(0))
-    with opened(workload(photos, dies_once), PROCESSES) as loader:
-        found = copies(loader.batches(0))
-    assert Path(marker).exists()
-    np.testing.assert_array_equal(np.concatenate(expected), np.concatenate(found))
+def numbered(loader: LoaderConfig, batch_size: int = 4, make: Callable[[int], Any] = number) -> ap.Loader:
+    return opened(ap.Workload(data=Made(40, make), ops=[], batch_size=batch_size), loader)
 
 
-def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watches(photos: Path) -> None:
-    with opened(workload(photos), PROCESSES) as loader:
-        watched = TimedLoader(loader)
-        before = copies(loader.batches(0, last=True))
-        workers = children()[1:]
-        assert watched.lost_workers() == 0
-        for each in workers:
-            each.kill()
-        np.testing.assert_array_equal(np.concatenate(before), np.concatenate(copies(loader.batches(0))))
-        assert 1 <= watched.lost_workers() <= len(workers)
+KILLED = (lambda: os.kill(os.getpid(), signal.SIGKILL), r"SIGKILL 3 times.* 0, 1, 2, 3 of epoch 0")
+EXITED = (lambda: os._exit(3), r"exit status 3, 3 times.*os\._exit")  # and not our own kill
 
 
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"SIGKILL 3 times.* 0, 1, 2, 3 of epoch 0"),
-        (lambda: os._exit(3), r"exit status 3, 3 times.*os\._exit"),  # and not our own kill
-    ],
-    ids=["killed", "exits"],
-)
+@pytest.mark.parametrize(("end", "said"), [KILLED, EXITED])
 def test_three_deaths_on_a_batch_fail_and_name_their_cause(photos: Path, end: Callable[[], object], said: str) -> None:
     here = os.getpid()
-
-    def dies(image: NDArray[Any]) -> NDArray[Any]:
-        if os.getpid() != here:
-            end()
-        return image
-
-    work = workload(photos, dies, shuffle=False)
+    work = workload(photos, lambda image: image if os.getpid() == here else end(), shuffle=False)
     with opened(work, PROCESSES) as loader, pytest.raises(WorkerDiedError, match=said):
         next(loader.batches(0))
 
@@ -144,119 +102,44 @@ def test_close_returns_although_an_op_does_not(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig
 ) -> None:
     monkeypatch.setattr(streaming, "_PATIENCE_SECONDS", 0.1)
-    marker, leave, here = tmp_path / "hangs", tmp_path / "leave", os.getpid()
-    (tmp_path / "tried").touch()  # while the ops are tried out
+    begun, hanging, leave = (tmp_path / name for name in ("begun", "hanging", "leave"))
 
     def hangs(image: NDArray[Any]) -> NDArray[Any]:
-        if os.getpid() != here or not (tmp_path / "tried").exists():
-            marker.touch()
+        if begun.exists():
+            hanging.touch()
             wait_for(leave, seconds=600)
         return image
 
     made = opened(workload(photos, hangs), loader)
-    (tmp_path / "tried").unlink()
-    caught: list[BaseException] = []
-
-    def consume() -> None:
-        try:
-            next(made.batches(0))
-        except LoaderError as error:
-            caught.append(error)
-
-    consumer = threading.Thread(target=consume, daemon=True)
-    consumer.start()
-    wait_for(marker)
-    nurseries = children()
-    made.close()
-    leave.touch()
-    consumer.join(GONE_SECONDS)
-    assert "closed" in str(caught[0])
-    assert gone(nurseries)
+    begun.touch()
+    with ThreadPoolExecutor(1) as consumer:
+        read = consumer.submit(lambda: list(made.batches(0)))
+        wait_for(hanging)
+        started = children()
+        made.close()
+        leave.touch()
+        with pytest.raises(LoaderError, match="closed"):
+            read.result(GONE_SECONDS)
+    assert gone(started)
 
 
-class Counted:
-    """A source that says when a number of its samples has been read."""
-
-    def __init__(self) -> None:
-        self.wanted: int | None = None
-        self.reached = threading.Event()
-        self._read: list[int] = []
-
-    def __len__(self) -> int:
-        return 400
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        if self.wanted is not None:
-            self._read.append(index)
-            if len(self._read) >= self.wanted:
-                self.reached.set()
-        return np.full((4, 4, 3), index % 256, np.uint8)
-
-
-@pytest.mark.parametrize(("read_ahead", "held"), [(8, 16), (20, 32), (1, 16)])
-def test_as_many_samples_are_held_as_the_knobs_say(read_ahead: int, held: int) -> None:
-    data, leave, begun = Counted(), threading.Event(), threading.Event()
-
-    def holds(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if begun.is_set():
-            assert leave.wait(GONE_SECONDS)
-        return image
-
-    knobs = ap.Threads(workers=2, queue_size=2, read_ahead=read_ahead)
-    assert knobs.samples_ahead(batch_size=4) == held
-    with opened(ap.Workload(data=data, ops=[ap.Map(holds)], batch_size=4), knobs) as made:
-        data.wanted = held
-        begun.set()
-        consumer = threading.Thread(target=lambda: list(made.batches(0, last=True)))
-        consumer.start()
-        assert data.reached.wait(GONE_SECONDS)
-        assert len(data._read) == held
-        leave.set()
-        consumer.join(GONE_SECONDS)
-    assert sorted(data._read) == list(range(400))
-
-
-def test_processes_read_as_many_samples_at_a_time_as_the_knob_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers: list[int] = []
-    fork = Nursery.fork
-
-    def noted(nursery: Nursery, channel: socket.socket, number: int) -> int:
-        readers.append(number)
-        return fork(nursery, channel, number)
-
-    monkeypatch.setattr(Nursery, "fork", noted)
-    opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=3, read_ahead=4)).close()
-    assert sorted(readers) == [1, 1, 2]
-
-
-class Large:
-    """A source that says that its samples are large, as they are read."""
-
-    def __len__(self) -> int:
-        return 40
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        return np.full((4, 4, 3), index, np.uint8)
+class Large(Made):
+    """Says that its samples are large, as they are read."""
 
     def mean_bytes(self) -> float:
         return 10e6
 
 
-@pytest.mark.parametrize(
-    ("loader", "plain"),
-    [
-        (ap.Threads(workers=2, read_ahead=8), ap.Threads(workers=2)),
-        (ap.Processes(workers=2, read_ahead=8), ap.Processes(workers=2)),
-        (ap.TfData(num_parallel_calls=2, read_ahead=8), ap.TfData(num_parallel_calls=2)),
-    ],
-)
+@pytest.mark.parametrize(("plain", "ahead"), [*zip(OWN[:2], OWN[2:], strict=True), TF_DATA])
 def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
-    loader: LoaderConfig, plain: LoaderConfig, this_machine: Callable[..., None]
+    plain: LoaderConfig, ahead: LoaderConfig, this_machine: Callable[..., None]
 ) -> None:
+    knobs = [ap.Threads(workers=2, queue_size=2, read_ahead=number) for number in (8, 20, 1)]
+    assert [each.samples_ahead(batch_size=4) for each in knobs] == [16, 32, 16]
     this_machine(free_bytes=10**8)
-    work = ap.Workload(data=Large(), ops=[], batch_size=4)
+    work = ap.Workload(data=Large(40, number), ops=[], batch_size=4)
     with pytest.raises(LoaderError, match=r"152.6 MiB of samples read ahead"):
-        opened(work, loader)
+        opened(work, ahead)
     opened(work, plain).close()
 
 
@@ -264,12 +147,12 @@ def test_a_worker_that_cannot_begin_says_why(photos: Path) -> None:
     here = os.getpid()
 
     class Homesick:
-        def __reduce__(self) -> tuple[object, ...]:
-            return Homesick, ()
-
         def __init__(self) -> None:
             if os.getpid() != here:
                 raise RuntimeError("only at home")
+
+        def __reduce__(self) -> tuple[object, ...]:
+            return Homesick, ()
 
         def __call__(self, image: NDArray[Any]) -> NDArray[Any]:
             return image
@@ -298,10 +181,10 @@ def test_processes_that_cannot_all_be_started_are_told_and_end(photos: Path, mon
 @contextlib.contextmanager
 def first_of_a_container() -> Iterator[None]:
     """Have this process get the orphans below it, whose ends nobody but their parent takes notice of."""
-    library = ctypes.CDLL(None, use_errno=True)
-    assert library.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    library, child_subreaper = ctypes.CDLL(None), 36
+    assert library.prctl(child_subreaper, 1, 0, 0, 0) == 0
     yield
-    library.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    library.prctl(child_subreaper, 0, 0, 0, 0)
     for each in psutil.Process().children():
         if each.status() == psutil.STATUS_ZOMBIE:
             os.waitpid(each.pid, 0)
@@ -309,43 +192,39 @@ def first_of_a_container() -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_ends_ignored() -> Iterator[None]:
-    """Ignore the ends of children, as a worker of Ray does."""
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as a worker of Ray does
     yield
     signal.signal(signal.SIGCHLD, before)
 
 
-PR_SET_CHILD_SUBREAPER = 36
-
-
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("place", [contextlib.nullcontext, first_of_a_container, with_ends_ignored])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("with_nursery", [True, False])
-def test_killed_workers_are_replaced_also_with_their_nursery(
-    place: Callable[[], contextlib.AbstractContextManager[None]],
-    workers: int,
-    with_nursery: bool,
-    capfd: pytest.CaptureFixture[str],
+def test_killed_workers_are_replaced_also_with_their_nursery_and_batches_come_once_in_order(
+    place: Callable[[], contextlib.AbstractContextManager[None]], workers: int, with_nursery: bool, capfd: Any
 ) -> None:
-    config = ap.Processes(workers=workers, queue_size=1)
-    with place(), opened(ap.Workload(data=Large(), ops=[], batch_size=1), config) as loader:
+    with numbered(ap.Threads(workers=1), batch_size=1) as loader:
+        wanted = [int(x[0, 0, 0, 0]) for x, _ in loader.batches(0, last=True)]
+    with place(), numbered(ap.Processes(workers=workers, queue_size=1), batch_size=1) as loader:
+        watched = TimedLoader(loader)
         batches = loader.batches(0, last=True)
-        made = [next(batches)]
+        made = [next(batches)[0].copy()]
         nursery, *killed = children()
         killed += [nursery] * with_nursery
+        assert watched.lost_workers() == 0
         for each in killed:
             each.kill()
-        made += batches
-        assert 1 <= loader.lost_workers() <= workers
-    assert sorted(int(x[0, 0, 0, 0]) for x, _ in made) == list(range(40))
+        made += [x.copy() for x, _ in batches]
+        assert 1 <= watched.lost_workers() <= workers
+    assert [int(x[0, 0, 0, 0]) for x in made] == wanted
+    assert sorted(wanted) == list(range(40))
     assert gone([nursery, *killed])
     assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_a_loader_is_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=3))
+    loader = numbered(ap.Processes(workers=3))
     started = children()
     monkeypatch.setattr(process, "time", SimpleNamespace(sleep=lambda seconds: signal.raise_signal(signal.SIGINT)))
     with pytest.raises(KeyboardInterrupt):
@@ -353,23 +232,6 @@ def test_ctrl_c_while_a_loader_is_closed_leaves_no_process(monkeypatch: pytest.M
     monkeypatch.undo()
     assert len(started) == 4
     assert gone(started)
-
-
-def test_a_nursery_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = socket.socketpair
-
-    def pair(*kind: Any) -> Any:
-        if sys._getframe(1).f_code is Nursery._start.__code__:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return made(*kind)
-
-    monkeypatch.setattr(socket, "socketpair", pair)
-    gc.collect()
-    before = psutil.Process().num_fds()
-    with pytest.raises(LoaderError, match="Too many open files"):
-        opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1))
-    gc.collect()
-    assert psutil.Process().num_fds() == before
 
 
 @pytest.mark.parametrize("place", [None, "", "folder"], ids=["not on the path", "as in a notebook", "as in a trial"])
@@ -380,57 +242,25 @@ def test_worker_processes_run_no_module_of_the_users_in_place_of_pythons(
     monkeypatch.chdir(tmp_path)
     if place is not None:
         monkeypatch.syspath_prepend(place and tmp_path)
-    with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1)) as loader:
+    with numbered(ap.Processes(workers=1)) as loader:
         assert len(list(loader.batches(0, last=True))) == 10
 
 
 def test_what_keeps_worker_processes_from_starting_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "socket.py").write_text("raise RuntimeError('no socket of mine')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # where even Python's own modules are looked for first
-    said = r"the process that starts them ended with exit status 1:\n.*RuntimeError: no socket of mine"
-    with pytest.raises(LoaderError, match=f"(?s){said}") as raised:
-        opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1))
-    assert "limits" not in str(raised.value)
+    said = r"(?s)the process that starts them ended with exit status 1:\n.*RuntimeError: no socket of mine"
+    with pytest.raises(LoaderError, match=said):
+        numbered(ap.Processes(workers=1))
     assert not children()
 
 
-def test_a_worker_that_is_about_to_end_has_no_status_yet_and_one_of_a_nursery_before_is_told_as_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of a process whose main thread has ended before the others, /proc says that it is a zombie, and `waitpid` not."""
-    workload = ap.Workload(data=Large(), ops=[], batch_size=1)
-    nursery = Nursery(Recipe.of(workload, make_plan(workload)), None)
-    nursery._channel = socket.socket()
-    nursery._forks.add(2**22 + 1)  # no process has these numbers
-    monkeypatch.setattr(process, "ended", lambda channel, pid: None)
-    assert [nursery.ended(pid) for pid in (2**22 + 1, 2**22 + 2)] == [None, -signal.SIGKILL]
-    nursery._channel.close()
-
-
-def test_a_worker_that_answers_in_time_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, ended = list[int](), Nursery.ended
-
-    def counted(nursery: Nursery, pid: int) -> int | None:
-        asked.append(pid)
-        return ended(nursery, pid)
-
-    monkeypatch.setattr(Nursery, "ended", counted)
-    with opened(ap.Workload(data=Large(), ops=[], batch_size=1), ap.Processes(workers=1)) as loader:
-        batches = loader.batches(0, last=True)
-        next(batches)  # the process has started
-        asked.clear()
-        made = len(list(batches))
-    assert len(asked) < made // 2  # asked only where a second passed without an answer
-
-
 def test_workers_do_not_share_the_random_numbers_of_numpy() -> None:
-    class Drawn(Large):
-        def read(self, index: int) -> NDArray[np.uint8]:
-            return np.random.randint(0, 256, (4, 4, 3)).astype(np.uint8)
+    def drawn(index: int) -> NDArray[np.uint8]:
+        return np.random.randint(0, 256, (4, 4, 3)).astype(np.uint8)
 
-    with opened(ap.Workload(data=Drawn(), ops=[], batch_size=4), ap.Processes(workers=3)) as loader:
-        images = [bytes(image) for x, _ in loader.batches(0, last=True) for image in np.asarray(x)]
-    assert len(set(images)) == 40
+    with numbered(ap.Processes(workers=3), make=drawn) as loader:
+        assert len({bytes(image) for x, _ in loader.batches(0, last=True) for image in np.asarray(x)}) == 40
 
 
 def test_threads_that_cannot_all_be_started_are_told_of_and_end(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,41 +278,25 @@ def test_threads_that_cannot_all_be_started_are_told_of_and_end(photos: Path, mo
     assert not [each.name for each in set(threading.enumerate()) - before if each.name.startswith("autopipe-")]
 
 
-class Ends:
-    """A source, and a function, that ends its worker in one sample."""
-
-    x_kind = FieldKind.IMAGE
-
-    def __init__(self, error: type[BaseException], place: str) -> None:
-        self._error = error
-        self._place = place
-
-    def __len__(self) -> int:
-        return 23
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        if self._place == "read" and index == 9:
-            raise self._error(3)
-        return np.full((16, 16, 3), index, np.uint8)
-
-    def function(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        if self._place == "op" and image[0, 0, 0] == 9:
-            raise self._error(3)
-        return image
-
-
 @pytest.mark.parametrize(
     ("error", "place"),
     [(SystemExit, "read"), (KeyboardInterrupt, "op"), (GeneratorExit, "read"), (StopIteration, "op")],
 )
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_whatever_ends_a_worker_is_raised(loader: LoaderConfig, error: type[BaseException], place: str) -> None:
-    data = Ends(error, place)
-    work = ap.Workload(data=data, ops=[ap.Map(data.function), ap.RandomCrop(8, 8)], batch_size=4)
-    with (
-        opened(work, loader) as made,
-        pytest.raises((ap.AutopipeError, KeyboardInterrupt), match=f"{error.__name__}: 3|^3$"),
-    ):
+    def read(index: int) -> NDArray[np.uint8]:
+        if place == "read" and index == 9:
+            raise error(3)
+        return number(index)
+
+    def ends(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if place == "op" and image[0, 0, 0] == 9:
+            raise error(3)
+        return image
+
+    work = ap.Workload(data=Made(40, read), ops=[ap.Map(ends)], batch_size=4)
+    said = pytest.raises((ap.AutopipeError, KeyboardInterrupt), match=f"{error.__name__}: 3|^3$")
+    with opened(work, loader) as made, said:
         list(made.batches(0))
 
 
@@ -512,11 +326,8 @@ def test_a_forked_child_cannot_read_and_leaves_it_as_it_is(photos: Path, tmp_pat
     assert (status, samples) == ("7", "19")
 
 
-# ---------------------------------------------------------------- ops and samples that fail
-
-
 def boom(image: NDArray[Any]) -> NDArray[Any]:
-    if image[0, 0, 0] == 255:  # the sample that `with_white` makes white
+    if image[0, 0, 0] == 255:
         raise RuntimeError("white images explode")
     return image
 
@@ -530,71 +341,46 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_an_op_that_raises_is_named_with_sample_and_traceback(damaged: Path, loader: LoaderConfig, keep: str) -> None:
     cv2.imwrite(str(damaged / "9.jpg"), np.full((40, 60, 3), 255, np.uint8))
-    with opened(workload(damaged, boom), loader, keep=keep) as made, pytest.raises(OpError) as caught:
+    said = f"Map on sample 9 .*{damaged / '9.jpg'}"
+    with opened(workload(damaged, boom), loader, keep=keep) as made, pytest.raises(OpError, match=said) as caught:
         labels(made.batches(0))
-    assert "Map on sample 9" in str(caught.value)
-    assert str(damaged / "9.jpg") in str(caught.value)
     shown = "".join(traceback.format_exception(caught.value))
-    assert "in boom" in shown
-    assert "white images explode" in shown
+    assert re.search("in boom.*white images explode", shown, re.DOTALL)
 
 
-def _claim_much(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    at = data.index(b"\xff\xc0") + 5
-    data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
-    path.write_bytes(data)
-
-
-def _put(make: Callable[[Path], None]) -> Callable[[Path], None]:
-    def instead(path: Path) -> None:
-        path.unlink()
-        make(path)
-
-    return instead
-
-
-def _clear(path: Path) -> None:
-    if path.is_dir():
-        path.rmdir()
-    path.unlink(missing_ok=True)
+def claim_much(path: Path, content: bytes) -> None:
+    at = content.index(b"\xff\xc0") + 5
+    path.write_bytes(content[:at] + (20_000).to_bytes(2, "big") * 2 + content[at + 4 :])
 
 
 # Damage within an image is tests/contract/test_loaders.py's.
-DAMAGE = {"gone": Path.unlink, "claims much": _claim_much, "a pipe": _put(os.mkfifo), "a folder": _put(Path.mkdir)}
+DAMAGE: dict[str, Callable[[Path, bytes], Any]] = {
+    "gone": lambda path, _: None,
+    "claims much": claim_much,
+    "a pipe": lambda path, _: os.mkfifo(path),
+    "a folder": lambda path, _: path.mkdir(),
+}
 
 
-# How each damage is found is the kernel's, which is the same for all loaders.
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_any_bad_image_is_named_or_may_be_skipped_and_is_then_replaced_alike_everywhere(
-    damaged: Path, tmp_path: Path, damage: Callable[[Path], None]
+    damaged: Path, tmp_path: Path, damage: Callable[[Path, bytes], None]
 ) -> None:
-    path, found = damaged / "9.jpg", []
-    content, strict = path.read_bytes(), workload(damaged)
-    for number, loader in enumerate(OWN):
-        log = tmp_path / f"{number}.jsonl"
-        work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(log))
-        damage(path)
+    path, found = damaged / "9.jpg", list[list[int]]()
+    strict, logs = workload(damaged), [tmp_path / f"{number}.jsonl" for number in range(len(OWN))]
+    skipping = [workload(damaged, on_bad_sample="skip", bad_sample_log=str(log)) for log in logs]
+    content = path.read_bytes()
+    path.unlink()
+    damage(path, content)
+    for loader, work, log in zip(OWN, skipping, logs, strict=True):
         with opened(work, loader) as made:
             found.append(labels(made.batches(0)) + labels(made.batches(1)))
         (row,) = map(json.loads, log.read_text().splitlines())
         assert (row["index"], row["replaced_by"]) == (9, 10)
         assert "9.jpg" in log.read_text()
-        if loader is OWN[0]:
-            with opened(strict, loader) as made, pytest.raises(BadSampleError, match=r"sample 9 .*9\.jpg"):
-                labels(made.batches(0))
-        _clear(path)
-        path.write_bytes(content)
-    assert all(each == found[0] for each in found)
+    assert found == [found[0]] * len(OWN)
     assert sorted([*range(9), 10, *range(10, 23)] * 2) == sorted(found[0])
-
-
-@pytest.mark.parametrize("loader", OWN)
-def test_an_epoch_with_too_many_bad_samples_fails(damaged: Path, tmp_path: Path, loader: LoaderConfig) -> None:
-    work = workload(damaged, on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"))
-    for number in (4, 9):
-        empty(damaged / f"{number}.jpg")
-    with opened(work, loader) as made, pytest.raises(DataError, match="more than the 1 "):
+    with opened(strict, OWN[0]) as made, pytest.raises(BadSampleError, match=r"sample 9 .*9\.jpg"):
         labels(made.batches(0))
 
 
@@ -615,8 +401,6 @@ def test_an_error_inside_a_native_dataset_is_traced_back_to_its_sample(damaged: 
         assert "9.jpg" in str(loader.diagnose(caught.value))
 
 
-# ---------------------------------------------------------------- ends
-
 ENDS = {
     "interrupt": "signal.raise_signal(signal.SIGINT)",
     "terminate": "signal.raise_signal(signal.SIGTERM)",
@@ -627,8 +411,6 @@ ENDS = {
     "never closed": "pass",
     "exit": "sys.exit(3)",
 }
-
-
 # tf.data has no process and no block to leave, and takes long to import: for it, the ends that can find it at work.
 HOW = [
     *((loader, end) for loader in OWN[:2] for end in ENDS),
@@ -646,11 +428,9 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
     command, pipe, variables = [sys.executable, str(script)], subprocess.PIPE, environment(TMPDIR=str(scratch))
     with subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         line = process.stdout.readline()
         family = [psutil.Process(int(pid)) for pid in line.split() if psutil.pid_exists(int(pid))]
-        errors = process.stderr.read()  # ends when the last holder of it does: workers that live on would keep it open
-        process.wait(GONE_SECONDS)
+        _, errors = process.communicate()  # ends when the last holder does: workers that live on would keep it open
     assert line, errors
     assert gone(family)
     assert list(scratch.iterdir()) == []
@@ -659,34 +439,25 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
 
 
 FIT = """
-import signal, threading, time
+import signal, time
 import keras
 import numpy as np
 import autopipe as ap
+from tests.fakes.sources import Made
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 
-class Slow:
-    def __len__(self): return 400
-    def read(self, index):
-        time.sleep(0.02 if fitting.is_set() else 0)
-        return np.zeros(4, np.float32), np.float32(0)
+def read(index):
+    time.sleep(0.02)
+    return np.zeros(4, np.float32), np.float32(0)
 
-def build_model():
+tells = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: print("a batch", flush=True))
+if __name__ == "__main__":
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    return model
-
-class Tells(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        print("a batch", flush=True)
-
-fitting = threading.Event()
-if __name__ == "__main__":
-    workload = ap.Workload(data=Slow(), ops=[], batch_size=4, model=build_model)
+    workload = ap.Workload(data=Made(400, read), ops=[], batch_size=4, model=model)
     with ap.build_trainer(workload, ap.PipelineConfig(loader={loader})) as trainer:
-        fitting.set()
-        trainer.fit(50, verbose=0, callbacks=[Tells()])
+        trainer.fit(50, verbose=0, callbacks=[tells])
 """
 
 
@@ -711,9 +482,6 @@ def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None
     assert "LoaderError" not in errors
 
 
-# ---------------------------------------------------------------- where it cannot run
-
-
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_too_little_memory_is_refused(photos: Path, loader: LoaderConfig, this_machine: Callable[..., None]) -> None:
     this_machine(free_bytes=1000)
@@ -726,7 +494,7 @@ def test_too_little_memory_is_refused(photos: Path, loader: LoaderConfig, this_m
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("loader", [*OWN[:3], *TF_DATA])
 def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Path, loader: LoaderConfig) -> None:
-    process, epochs = psutil.Process(), 300
+    process = psutil.Process()
     with opened(workload(photos, batch_size=12), loader) as made:
 
         def after(epochs: range) -> tuple[int, int, int, int]:
@@ -734,14 +502,10 @@ def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Pa
                 for _ in made.batches(epoch):
                     pass
             tree = [process, *process.children()]
-            return (
-                sum(one.memory_info().rss for one in tree),
-                sum(one.num_fds() for one in tree),
-                threading.active_count(),
-                len(tree),
-            )
+            memory, files = sum(one.memory_info().rss for one in tree), sum(one.num_fds() for one in tree)
+            return memory, files, threading.active_count(), len(tree)
 
-        early, late = after(range(epochs // 3)), after(range(epochs // 3, epochs))
+        early, late = after(range(100)), after(range(100, 300))
     assert late[0] - early[0] < 12 << 20
     # A file that stays open in each of 200 epochs would make 200; those that are being read at this moment come and go.
     assert late[1] <= early[1] + 2 + getattr(loader, "read_ahead", 0)
