@@ -1,28 +1,31 @@
-"""Sessions on real loaders and small models. How fast anything runs is not tested; what is said of it is."""
+"""Sessions on real loaders and small models, and on other people's pipelines, which run as they are.
+
+How fast anything runs is not tested; what is said of it is.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import autopipe as ap
-from autopipe import native
 from autopipe.errors import LoaderError, WorkloadError
-from autopipe.hardware import disk
-from autopipe.measure.meter import overall
-from autopipe.measure.outcome import Phase
+from autopipe.hardware import disk, processes
+from autopipe.measure import foreign
+from autopipe.measure.outcome import Measurement, Phase
 from autopipe.measure.session import TrialSession
-from autopipe.pipeline.batching import trace
 from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
@@ -34,18 +37,16 @@ pytestmark = pytest.mark.slow
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (70, 8, 8, 3), np.uint8)
 LABELS = np.arange(70) % 3
+RESCALE = ap.Rescale(1 / 255)
 QUICK: JsonObject = {"min_seconds": 0.15, "max_seconds": 0.3, "page_cache": "warm"}
 THREADS = ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=4))
 PHASES = list(Phase)[2:]  # the process is started and has imported its workload
 
 
 def workload(model: Any = None, count: int = 70, **other: Any) -> ap.Workload:
-    return ap.Workload(
-        data=ap.Arrays(IMAGES[:count], LABELS[:count]),
-        ops=[ap.RandomFlip(), ap.Rescale(1 / 255)],
-        model=model or ap.SimulatedAccelerator(step_seconds=0.004),
-        **{"batch_size": 8, **other},
-    )
+    data, ops = ap.Arrays(IMAGES[:count], LABELS[:count]), [ap.RandomFlip(), RESCALE]
+    model = model or ap.SimulatedAccelerator(step_seconds=0.004)
+    return ap.Workload(**{"data": data, "ops": ops, "model": model, "batch_size": 8, **other})
 
 
 def classifier(*first: Any, kind: type[keras.Sequential] = keras.Sequential, **compiled: Any) -> Any:
@@ -58,6 +59,17 @@ def classifier(*first: Any, kind: type[keras.Sequential] = keras.Sequential, **c
     return build
 
 
+def measured(work: ap.Workload, config: PipelineConfig = THREADS, **options: Any) -> Measurement:
+    session = TrialSession(work)
+    found = session.measure(config, {**QUICK, **options}, Told())
+    session.close()
+    return found
+
+
+def images(found: Measurement) -> int:
+    return sum(window.images for window in found.windows)
+
+
 def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
     marker, here = tmp_path / "died", os.getpid()
 
@@ -67,12 +79,11 @@ def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
             os._exit(1)
         return IMAGES[index], LABELS[index]
 
-    session = TrialSession(dataclasses.replace(workload(), data=Made(64, read)))
+    session = TrialSession(workload(data=Made(64, read)))
     config = ap.PipelineConfig(loader=ap.Processes(workers=1))
-    first, second = (session.measure(config, QUICK, Told()).warnings for _ in range(2))
+    warned = [session.measure(config, QUICK, Told()).warnings for _ in range(2)]
     session.close()
-    assert [said for said in first if "1 worker" in said and "died" in said] != []
-    assert [said for said in second if "died" in said] == []
+    assert [any("1 worker" in said and "died" in said for said in each) for each in warned] == [True, False]
 
 
 def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Path) -> None:
@@ -81,8 +92,8 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
             raise FileNotFoundError("gone.jpg")
         return IMAGES[index], LABELS[index]
 
-    skipping = workload(on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"), batch_size=64)
-    session = TrialSession(dataclasses.replace(skipping, data=Made(64, read)))
+    log = str(tmp_path / "log")
+    session = TrialSession(workload(data=Made(64, read), on_bad_sample="skip", bad_sample_log=log, batch_size=64))
     assert len(session.describe(Told()).sizes) == 15
     assert session.measure(THREADS, QUICK, Told()).images_per_second.value > 0
     session.close()
@@ -100,20 +111,17 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
     ],
 )
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, keep: Any) -> None:
-    log = Told()
+    log, config = Told(), ap.PipelineConfig(loader=loader, keep=keep)
     session = TrialSession(workload(classifier()))
-    config = ap.PipelineConfig(loader=loader, keep=keep)
     with subprocess.Popen(["sleep", "60"]) as of_the_user:  # which the figures do not count
         found = session.measure(config, QUICK, log)
         of_the_user.kill()
     session.close()
+    assert (found.config_key, found.batch_size, found.page_cache) == (config.key(), 8, "warm")
     assert found.images_per_second.value > 0
-    assert found.batch_size == 8
-    assert found.config_key == config.key()
     assert (found.cache_fill_seconds is not None) == (keep == "memory" or loader.keeps_on_device)
     assert found.discarded_batches >= (8 if keep == "memory" else 1)
     assert found.epoch_restart_seconds is not None
-    assert found.page_cache == "warm"
     assert 0 <= found.data_wait_share <= 1
     assert found.ran.backend == keras.backend.backend()
     processes = 2 if loader.kind == "processes" else 0  # the worker, and what forked it
@@ -133,68 +141,32 @@ def test_trial_after_trial_runs_on_one_compiled_model() -> None:
     for finish in ("device", "host", "device"):
         session.measure(THREADS.model_copy(update={"finish": finish}), QUICK, Told())
     assert len(built) == 1
-    several = TrialSession(workload(classifier(steps_per_execution=4))).measure(THREADS, QUICK, Told())
-    trained = [window.images for window in several.windows]
-    is_of_the_loader = any(images % 8 for images in trained)  # what it made, as a queue was emptied meanwhile
-    assert is_of_the_loader or all(images % (4 * 8) == 0 for images in trained)
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(8, 8), (9, 8), (1, 1)])
 def test_data_of_one_batch_are_measured(count: int, batch_size: int) -> None:
-    found = TrialSession(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Told())
-    assert found.batch_size == batch_size
-    assert sum(window.images for window in found.windows) >= batch_size
+    found = measured(workload(count=count, batch_size=batch_size))
+    assert found.batch_size == batch_size <= images(found)
 
 
-class Epochs(keras.Sequential):
-    begun = 0
-
-    def reset_metrics(self) -> None:
-        type(self).begun += 1
-        super().reset_metrics()
-
-
-def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -> None:
-    session = TrialSession(workload(classifier(kind=Epochs)))
-    session.measure(THREADS, QUICK, Told())  # the model alone trains first
-    Epochs.begun = 0
-    found = session.measure(THREADS, QUICK, Told())
-    assert Epochs.begun > sum(window.images for window in found.windows) // 64  # 8 batches of 8
-    assert found.images_per_second == overall(found.windows, 64)
-
-
-class OddLogs(keras.Model):
+class OddLogs(keras.Sequential):
     """Logs nested values, arrays, text and nothing at all."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, inputs: Any) -> Any:
-        return self.dense(keras.ops.reshape(inputs, (-1, 192)))
+    def compile(self, **asked: Any) -> None:
+        super().compile("sgd")
 
     def train_step(self, data: Any) -> Any:
-        x, _ = data
-        self(x)
+        self(data[0])
         return {"confusion": keras.ops.ones((2, 2)), "nested": {"a": keras.ops.zeros(())}, "none": None}
 
 
-def odd() -> keras.Model:
-    model = OddLogs()
-    model.compile(optimizer="sgd")
-    return model
-
-
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="a train_step of one's own is written for one backend"
-)
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="such a train_step is written for one backend")
 def test_whatever_a_model_logs_is_waited_for() -> None:
-    assert TrialSession(workload(odd)).measure(THREADS, QUICK, Told()).images_per_second.value > 0
+    assert measured(workload(classifier(kind=OddLogs))).images_per_second.value > 0
 
 
 def test_a_trial_that_cannot_win_ends_before_it_may() -> None:
-    options: JsonObject = {"min_seconds": 60.0, "max_seconds": 60.0, "hopeless_below": 1e9, "page_cache": "warm"}
-    assert TrialSession(workload()).measure(THREADS, options, Told()).measured_seconds < 60
+    assert measured(workload(), min_seconds=60.0, max_seconds=60.0, hopeless_below=1e9).measured_seconds < 60
 
 
 @pytest.fixture
@@ -203,12 +175,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def photos(folder: Path, **other: Any) -> ap.Workload:
-    return ap.Workload(
-        data=ap.ImageFolder(folder),
-        ops=[ap.Decode(), ap.Resize(8, 8), ap.RandomFlip(), ap.Rescale(1 / 255)],
-        model=ap.SimulatedAccelerator(step_seconds=0.02),
-        **{"batch_size": 4, **other},
-    )
+    ops = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip(), RESCALE]
+    model = ap.SimulatedAccelerator(step_seconds=0.02)
+    return ap.Workload(data=ap.ImageFolder(folder), ops=ops, model=model, **{"batch_size": 4, **other})
+
+
+COLD: JsonObject = {"min_seconds": 30.0, "max_seconds": 30.0, "page_cache": "cold"}
 
 
 def test_a_cold_trial_reads_each_file_once_and_says_so_unless_a_cache_goes_on_from_memory(folder: Path) -> None:
@@ -216,30 +188,27 @@ def test_a_cold_trial_reads_each_file_once_and_says_so_unless_a_cache_goes_on_fr
     cached = session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK | {"page_cache": "cold"}, Told())
     assert cached.epoch_restart_seconds is not None
     assert not any("ended with the data" in warning for warning in cached.warnings)
-    found = session.measure(THREADS, QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}, Told())
-    assert found.page_cache == "cold"
-    assert found.epoch_restart_seconds is None
-    assert sum(window.images for window in found.windows) < 40
+    found = session.measure(THREADS, COLD, Told())
+    assert (found.page_cache, found.epoch_restart_seconds) == ("cold", None)
+    assert images(found) < 40
     assert any("ended with the data" in warning for warning in found.warnings)
 
 
 def test_a_cold_trial_of_a_part_cached_reads_the_rest_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[Path] = []
     monkeypatch.setattr(disk, "drop", dropped.extend)
-    half = THREADS.model_copy(update={"keep": "memory:50%"})
-    long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
     session = TrialSession(photos(folder))
     assert (session.ceiling({"page_cache": "cold"}, Told()).read_bytes_per_second or 0) > 0
     dropped.clear()
-    found = session.measure(half, long, Told())
+    found = session.measure(THREADS.model_copy(update={"keep": "memory:50%"}), COLD, Told())
     assert {dropped.count(path) for path in folder.rglob("*") if path.is_file()} == {2}
-    assert sum(window.images for window in found.windows) < 40  # of the second epoch; the first fills the cache
+    assert images(found) < 40  # of the second epoch; the first fills the cache
     assert any("ended with the data" in warning for warning in found.warnings)
 
 
 def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
     with pytest.raises(WorkloadError, match="an epoch has 2 batches"):
-        TrialSession(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Told())
+        measured(photos(folder, batch_size=20), page_cache="cold")
 
 
 @pytest.mark.parametrize(
@@ -279,41 +248,18 @@ def test_a_loader_runs_without_the_model(folder: Path, config: PipelineConfig, p
     session.close()
 
 
-def test_the_loader_alone_makes_do_with_little_memory(this_machine: Callable[..., None]) -> None:
-    session = TrialSession(workload())
-    this_machine(free_bytes=20_000, cores=64)  # 12 batches
-    found = session.ceiling({}, Told())
-    session.close()
-    assert found.loader_images_per_second is not None
-    assert found.op_costs
-
-
 def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
-    found, plan = TrialSession(photos(folder)).ceiling({"page_cache": "warm"}, Told()), make_plan(photos(folder))
+    found, cold = (TrialSession(photos(folder)).ceiling({"page_cache": each}, Told()) for each in ("warm", "cold"))
     assert 0 < found.model_images_per_second.value < 2 * 200  # 4 images in 20 ms; less on a slow machine
-    assert found.loader_images_per_second is not None
-    assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
-    assert found.bytes_per_image is not None
-    assert found.gradient_bytes is not None
+    assert None not in (found.loader_images_per_second, found.bytes_per_image, found.gradient_bytes)
     assert found.exchange_seconds is None  # on one device
-    assert (found.compact_bytes, found.finished_bytes) == (plan.compact.bytes, plan.finished.bytes)
-    assert plan.finished.bytes - plan.compact.bytes == 3 * 8 * 8 * 3  # of four bytes a value in place of one
+    assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
+    plan, pixels = make_plan(photos(folder)), 8 * 8 * 3  # which are of four bytes when they are finished
+    assert (found.compact_bytes, found.finished_bytes) == (plan.compact.bytes, plan.compact.bytes + 3 * pixels)
     assert found.read_bytes_per_second is None
-    cold = TrialSession(photos(folder)).ceiling({"page_cache": "cold"}, Told())  # which has the disk in it
-    assert (cold.read_bytes_per_second or 0) > 0
+    assert (cold.read_bytes_per_second or 0) > 0  # with the disk in it
     setup = ModelSetup(finish="host", steps_per_execution=2)
     assert TrialSession(workload()).ceiling({**setup._asdict(), "model_only": True}, Told()).setup == setup
-
-
-def test_what_the_model_alone_takes_is_told_if_asked_for_and_of_any_number_of_samples() -> None:
-    session = TrialSession(workload(classifier()))
-    options: JsonObject = {"model_only": True, "samples": 3}
-    without, watched = (session.ceiling({**options, "resources": asked}, Told()) for asked in (False, True))
-    session.close()
-    assert without.resources is None
-    assert watched.resources is not None
-    assert (watched.resources.peak_rss_bytes or 0) > 0
-    assert watched.resources.gpu_memory_bytes is None  # it trains on none
 
 
 EPOCHS: JsonObject = {"seconds": 0.3, "images_per_second": 1e6, "page_cache": "warm"}
@@ -333,7 +279,7 @@ def test_whole_epochs_are_timed_with_the_validation_that_the_workload_names(load
 
 def test_epochs_of_many_samples_are_timed_on_a_part_and_without_validation_there_is_nothing_to_time() -> None:
     many = ap.Arrays(np.repeat(IMAGES, 20, axis=0), np.repeat(LABELS, 20))
-    session = TrialSession(dataclasses.replace(workload(validation=many), data=many))
+    session = TrialSession(workload(data=many, validation=many))
     found = session.epoch(THREADS, {**EPOCHS, "images_per_second": 1000.0}, Told())
     session.close()
     assert 0 < found.share < 0.2
@@ -346,49 +292,170 @@ def test_epochs_of_many_samples_are_timed_on_a_part_and_without_validation_there
 
 @pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.PREDICT])
 def test_batches_are_served_once_and_without_chance(mode: Mode) -> None:
-    asked, log = workload(classifier()), Told()
-    session = TrialSession(asked, mode=mode)
-    described = session.describe(Told())
+    session, training = TrialSession(workload(classifier()), mode=mode), TrialSession(workload(classifier()))
+    described, same = session.describe(Told()), training.describe(Told())
     for config in (THREADS, ap.PipelineConfig(loader=ap.TfData())):
         log = Told()
         assert session.measure(config, QUICK, log).images_per_second.value > 0
         assert log.phases == PHASES
     session.close()
-    training = TrialSession(asked)
-    same = training.describe(Told())
     training.close()
     assert (described.ops, described.model) == (same.ops, same.model)
     assert described.against("keep", "memory") == described.against("loader", "resident") == "samples are read once"
     assert same.against("keep", "memory") is None
 
 
-# ---------------------------------------------------------------- `--trace`: what trials note of their reads and ops
+SURE: JsonObject = {**QUICK, "model_images_per_second": 1e9}
 
 
-def slow(image: Any) -> Any:
-    return np.sort(np.repeat(image, 40, axis=0), axis=0)[: len(image)]  # takes longer than spans that are left out
+def folder_of(path: Path, *random: Any, batch_size: int) -> ap.Workload:
+    ops = [ap.Decode(), ap.Resize(8, 8), *random, RESCALE]
+    data = ap.ImageFolder(in_classes(path, 70, (8, 8)))
+    return ap.Workload(data=data, ops=ops, model=classifier(), batch_size=batch_size)
+
+
+def opened(work: ap.Workload, code: Any, mode: Mode = Mode.TRAIN) -> tuple[TrialSession, ap.PipelineConfig]:
+    name = code if isinstance(code, str) else "mine"
+    return TrialSession(work, code, name, mode=mode), ap.PipelineConfig(loader=Foreign(code=name), finish="host")
+
+
+def timed(
+    work: ap.Workload, code: Any, log: Told | None = None, mode: Mode = Mode.TRAIN, **options: Any
+) -> Measurement:
+    session, config = opened(work, code, mode)
+    found = session.measure(config, {**SURE, **options}, log or Told())
+    session.close()
+    assert found.config_key == config.key()
+    assert found.images_per_second.value > 0
+    return found
+
+
+@pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
+def test_plain_code_is_timed_epoch_after_epoch_without_our_settings(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(processes, "keep_freed_memory")
+    threads, log = cv2.getNumThreads(), Told()
+    found = timed(
+        workload(classifier(), ops=[RESCALE]), code, log, min_seconds=2.0, max_seconds=4.0
+    )  # time for an epoch
+    assert cv2.getNumThreads() == threads
+    assert all(window.images % 8 == 0 for window in found.windows)
+    assert images(found) > 8 * 8  # an epoch has eight batches
+    assert 0 < found.data_wait_share <= 1
+    assert log.phases == PHASES
+
+
+@pytest.mark.parametrize(("page_cache", "done"), [("cold", "drop"), ("warm", "warm")])
+def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
+    page_cache: str, done: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its order is its own: with a shuffle, the first that it reads may be any."""
+    touched: list[Path] = []
+    monkeypatch.setattr(disk, done, touched.extend)
+    work = folder_of(tmp_path, batch_size=1)
+    found = timed(work, "keras", page_cache=page_cache, model_images_per_second=1.0)
+    assert (found.page_cache, found.files_ready) == (page_cache, True)
+    assert set(touched) == set(tmp_path.glob("*/*.png"))
+
+
+@pytest.mark.parametrize("form", ["tf.data-cache", "directory", "keras-workers"])
+@pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
+def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(foreign, "_FILL_SECONDS", seconds)
+    found = timed(folder_of(tmp_path, ap.RandomFlip(), batch_size=4), form)
+    assert all(window.images % 4 == 0 for window in found.windows)
+
+
+def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:
+    work = workload(ops=[ap.Map(lambda x: x[::2, ::2]), RESCALE])
+    timed(work, "tf.data")
+
+
+def by_two_inputs() -> keras.Model:
+    inputs = {"image": keras.Input((8, 8, 3), name="image"), "numbers": keras.Input((2,), name="numbers")}
+    both = keras.layers.concatenate([keras.layers.Flatten()(inputs["image"]), inputs["numbers"]])
+    model = keras.Model(inputs, {"kind": keras.layers.Dense(3, name="kind")(both)})
+    model.compile("sgd", {"kind": keras.losses.SparseCategoricalCrossentropy(from_logits=True)})
+    return model
+
+
+def test_arrays_of_several_parts_are_timed_those_of_the_user_too() -> None:
+    x, y, weight = {"image": IMAGES, "numbers": np.ones((70, 2), np.float32)}, {"kind": LABELS}, np.ones(70, np.float32)
+    parts = ap.Workload(data=ap.Arrays(x, y, weight), ops=[RESCALE], model=by_two_inputs, batch_size=8)
+    codes: list[Any] = ["fit", lambda: ({**x, "image": IMAGES.astype("float32")}, y, weight)]
+    for code in codes:
+        found = timed(parts, code)
+        assert 8 * found.discarded_batches + images(found) > 8 * 8  # than an epoch
+    with pytest.raises(WorkloadError, match=r"gives other batches: .* `sample_weight` is one part in some, and None"):
+        TrialSession(parts, lambda: (x, y), "mine")
+
+
+def dataset(batch_size: int = 8) -> Any:
+    return tf.data.Dataset.from_tensor_slices((IMAGES.astype("float32"), LABELS)).batch(batch_size, drop_remainder=True)
 
 
 @pytest.mark.parametrize(
-    "loader", [ap.Threads(workers=2), ap.Threads(workers=2, read_ahead=4), ap.Processes(workers=1), ap.TfData()]
+    "function",
+    [dataset, lambda: dataset().repeat(), lambda: (IMAGES.astype("float32"), LABELS)],
 )
-def test_a_trial_and_ops_and_batches_of_workers_are_spans(loader: LoaderConfig, tmp_path: Path, photos: Path) -> None:
-    workload = ap.Workload(
-        data=ap.Table(photos / "labels.csv", path="path", label="label"),
-        ops=[ap.Decode(), ap.Resize(256, 256), ap.Map(slow)],
-        model=ap.SimulatedAccelerator(step_seconds=0.002),
-        batch_size=4,
+def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> None:
+    timed(workload(classifier(), ops=[RESCALE]), function)
+
+
+@pytest.mark.parametrize("whole", [False, True])  # with a short last batch, or without
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_cache_of_samples_or_batches_within_it_is_complete_after_an_epoch(*, whole: bool, behind: bool) -> None:
+    decoded: list[int] = []
+
+    def decode(number: Any) -> Any:
+        decoded.append(int(number))
+        return IMAGES[number].astype("float32"), LABELS[number]
+
+    def cached() -> Any:
+        made = tf.data.Dataset.range(len(IMAGES))
+        made = made.map(lambda number: tf.numpy_function(decode, [number], (tf.float32, tf.int64)))
+        made = made.map(lambda x, y: (tf.ensure_shape(x, IMAGES[0].shape), tf.ensure_shape(y, ())))
+        return made.batch(8, whole).cache() if behind else made.cache().batch(8, whole)
+
+    found = timed(workload(classifier(), ops=[RESCALE]), cached, min_seconds=1.0, max_seconds=2.0)
+    assert 8 * found.discarded_batches + images(found) > 3 * len(IMAGES)
+    # In a look at the first batch, in the step that compiles, and in the first epoch.
+    assert len(decoded) <= 2 * len(IMAGES) + 24
+    assert all(window.images % 8 == 0 for window in found.windows)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda: None, r"`mine` returned None. It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair"),
+        (lambda: dataset(4), r"batches whose x is \(8, 8, 8, 3\) float32, but it gives \(4, 8, 8, 3\)."),
+        (lambda: dataset().map(lambda x, y: (x[:, :4], y)), r"gives \(8, 4, 8, 3\). Give it the workload's batch"),
+        (lambda: dataset().map(lambda x, y: (x, tf.one_hot(y, 3))), r"whose y is \(8,\) int64, but it gives \(8, 3\)"),
+        (lambda: dataset().map(lambda x, y: x), "its batches have no y. Return batches"),
+        (lambda: dataset().take(0), "must return a dataset of batches, but it holds none"),
+        (lambda: 1 / 0, r"`mine\(\)` raised ZeroDivisionError: division by zero It is called without arguments."),
+    ],
+)
+def test_what_is_wrong_with_the_users_is_said_with_what_to_do(function: Callable[[], Any], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        TrialSession(workload(classifier(), ops=[RESCALE]), function, "mine")
+
+
+@pytest.mark.parametrize("code", ["tf.data", "tf.data-cache", "keras", "fit"])
+def test_plain_code_validates_in_its_own_form(code: str, tmp_path: Path) -> None:
+    asked = (
+        folder_of(tmp_path, ap.RandomFlip(), batch_size=8)
+        if code == "tf.data-cache"
+        else workload(classifier(), ops=[RESCALE])
     )
-    config = ap.PipelineConfig(loader=loader)
-    session = TrialSession(workload)
-    with trace.begun(tmp_path / "trace.json") as file:
-        session.measure(config, {**QUICK, "trace": file}, Told())
+    session, config = opened(dataclasses.replace(asked, validation=asked.data), code)
+    for rate in (1e6, 1.0):  # of which it has too few for a part
+        found = session.epoch(config, {"seconds": 0.3, "images_per_second": rate}, Told())
+        assert found.share == 1.0
+        assert min(found.training_seconds, found.validation_seconds, found.pause_seconds) > 0
     session.close()
-    spans = [event for event in json.loads((tmp_path / "trace.json").read_text()) if event["ph"] == "X"]
-    named = {event["name"] for event in spans}
-    mapped = workload.ops[-1].name
-    assert named >= {config.short(), mapped}
-    assert named >= ({"native batch"} if native.why_not() is None else {"Decode", "Resize"})
-    of_ops = {event["pid"] for event in spans if event["name"] == mapped}
-    of_trial = {event["pid"] for event in spans if event["name"] == config.short()}
-    assert (of_ops == of_trial) == (loader.kind != "processes")
+
+
+@pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.PREDICT])
+@pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
+def test_plain_code_serves_batches_as_well(code: str, mode: Mode) -> None:
+    timed(workload(classifier(), ops=[RESCALE]), code, mode=mode)
