@@ -1,25 +1,30 @@
 """`autopipe tune` from beginning to end: a child is killed, it is interrupted and ended, resumed, checked and retuned.
 
 Runs on JAX, which is imported in a second; few commands, because each starts a child that imports a framework.
+
+Below: `autopipe measure` of batch sizes, virtual devices and a dataset of the user's.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
 
 import psutil
 import pytest
 
 from autopipe.artifact import artifact as files
+from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import child
+from autopipe.reports import tables
 from tests.fakes.commands import Done, autopipe, environment, python, succeeded
 from tests.fakes.images import in_classes
-from tests.fakes.profiles import of_this_machine
+from tests.fakes.reports import printed
+from tests.fakes.workload_script import TRAIN as SCRIPT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -40,10 +45,8 @@ def build_model():
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
-workload = ap.Workload(
-    data=Photos("photos"), ops=[ap.Decode(), ap.Resize(16, 16), ap.Rescale(1 / 255)],
-    batch_size=8, model=build_model,
-)
+ops = [ap.Decode(), ap.Resize(16, 16), ap.Rescale(1 / 255)]
+workload = ap.Workload(data=Photos("photos"), ops=ops, batch_size=8, model=build_model)
 """
 SPACE = """
 schema_version: 1
@@ -72,15 +75,15 @@ class Running:
     def __init__(self, home: Path, *arguments: str) -> None:
         command, pipe = [sys.executable, "-c", COMMAND, *arguments], subprocess.PIPE
         self.process = subprocess.Popen(command, cwd=home, env=environment(), stdout=pipe, stderr=pipe, text=True)
-        self._said = ""
+        self.said = ""
 
     def until(self, label: str) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self._said += line
+            self.said += line
             if line.startswith(label):
                 return
-        raise AssertionError(f"no line began with {label!r}:\n{self._said}")
+        raise AssertionError(f"no line began with {label!r}:\n{self.said}")
 
     def interrupted(self) -> Done:
         """Send Ctrl-C; what the command has started ends with it."""
@@ -89,14 +92,7 @@ class Running:
         out, said = self.process.communicate()
         assert family != []
         assert psutil.wait_procs(family, timeout=20)[1] == []
-        return Done(self.process.args, self.process.returncode, out, self._said + said)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+        return Done(self.process.args, self.process.returncode, out, self.said + said)
 
 
 @pytest.fixture(scope="module")
@@ -112,42 +108,64 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TUNE = ("tune", "train.py:workload", "--space", "space.yaml", "--trials", "6", "-v", "--json")
 
 
-@pytest.fixture(scope="module")
-def interrupted(home: Path) -> Done:
-    """A tune whose child died of kill -9 in a trial, and that was interrupted after one more."""
-    with Running(home, *TUNE, "--budget", "10m") as tune:
-        tune.until("ceiling")
-        (home / "kill").touch()
-        tune.until("failed")
-        tune.until("trial")
-        return tune.interrupted()
+def begun(said: str, label: str) -> list[str]:
+    return [line for line in said.splitlines() if line.startswith(label)]
 
 
-def test_a_killed_child_is_one_failed_trial_and_the_study_goes_on(interrupted: Done) -> None:
-    (failed,) = [line for line in interrupted.stderr.splitlines() if line.startswith("failed")]
-    assert "crashed in" in failed
-    assert "Traceback" not in interrupted.stderr
-
-
-def test_ctrl_c_writes_the_best_so_far_and_exits_with_130(home: Path, interrupted: Done) -> None:
-    assert interrupted.returncode == 130
-    document = json.loads(interrupted.stdout)
-    assert document["best"]["loader"]["kind"] in ("threads", "tfdata")
-    assert not document["images_per_second"]["proved"]
-    assert document["warnings"][0].startswith("The search was interrupted")
-    assert files.read(home / "tuned" / "autopipe.json").profiles[0].winner.config == document["best"]
-    assert (home / "tuned" / "tuned_pipeline.py").exists()
+def test_a_tune_loses_a_child_is_interrupted_goes_on_and_is_renewed_after_a_change(home: Path) -> None:
+    tune, artifact = Running(home, *TUNE, "--budget", "10m"), home / "tuned" / "autopipe.json"
+    tune.until("ceiling")
+    (home / "kill").touch()  # the child dies of kill -9 in a trial
+    tune.until("failed")
+    tune.until("trial")
+    interrupted = tune.interrupted()
+    assert ["crashed in" in line for line in begun(interrupted.stderr, "failed")] == [True]
+    assert (interrupted.returncode, "Traceback" in interrupted.stderr) == (130, False)
     assert interrupted.stderr.splitlines()[-1] == "interrupted"
+    first = json.loads(interrupted.stdout)
+    assert first["best"]["loader"]["kind"] in ("threads", "tfdata")
+    assert not first["images_per_second"]["proved"]
+    assert first["warnings"][0].startswith("The search was interrupted")
+    assert files.read(artifact).profiles[0].winner.config == first["best"]
+    assert artifact.with_name("tuned_pipeline.py").exists()
+
+    resumed = succeeded(autopipe(*TUNE, "--budget", "5m", cwd=home))
+    document = json.loads(resumed.stdout)
+    assert begun(resumed.stderr, "resumed") != []
+    assert document["images_per_second"]["proved"]
+    assert document["trials"] > first["trials"]
+    assert document["failed"] == 1, begun(resumed.stderr, "failed")
+    assert document["artifact"] == "tuned/autopipe.json"
+    assert files.read(artifact).profiles[0].winner.config == document["best"]
+
+    (home / "other.py").write_text(TRAIN.replace("batch_size=8", "batch_size=4"))
+    refused = autopipe("tune", "other.py:workload", *TUNE[2:], cwd=home)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert re.search("was recorded for something else: workload: .*`--fresh`", refused.stderr, re.DOTALL)
+
+    (home / "train.py").write_text(TRAIN.replace("Dense(2)", "Dense(3)"))
+    check = autopipe("check", "tuned/autopipe.json", "--quick", "--json", cwd=home)
+    found = json.loads(check.stdout)
+    assert (check.returncode, found["verdict"], "model" in found["reasons"][0]) == (4, "stale", True)
+    again = ("retune", "tuned/autopipe.json", "--if-stale", "--budget", "20s", "--json", "--exit-code")
+    assert json.loads(succeeded(autopipe(*again, "--dry-run", cwd=home)).stdout)["would"]
+    retuned = autopipe(*again, cwd=home)
+    document = json.loads(retuned.stdout)
+    assert (retuned.returncode, document["retuned"]) == (6 if document["kept"] else 0, True), retuned.stderr
+    assert any(f"--space {home / 'space.yaml'}" in line for line in begun(retuned.stderr, "as before"))
+    assert [each.winner.config for each in files.read(artifact).profiles] == [document["config"]]
+    fits = autopipe(*again, cwd=home)
+    assert (fits.returncode, json.loads(fits.stdout)["retuned"]) == (7, False)
 
 
 def test_ctrl_c_before_anything_is_measured_writes_nothing(home: Path) -> None:
-    with Running(home, *TUNE[:4], "--budget", "30s", "--out", "none") as tune:
-        tune.until("ceiling")
-        stopped = tune.interrupted()
+    tune = Running(home, *TUNE[:4], "--budget", "30s", "--out", "none")
+    tune.until("ceiling")
+    stopped = tune.interrupted()
     assert (stopped.returncode, stopped.stdout) == (130, "")
     assert "interrupted before any configuration could be measured" in stopped.stderr.splitlines()[-1]
-    assert not any("best" in line for line in stopped.stderr.splitlines())
-    assert not list((home / "none").glob("*.json")) + list((home / "none").glob("*.py"))
+    assert "best" not in stopped.stderr
+    assert not [*(home / "none").glob("*.json"), *(home / "none").glob("*.py")]
 
 
 def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how_to_go_on(tmp_path: Path) -> None:
@@ -160,10 +178,8 @@ def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how
     line = ("tune", "train.py:workload", "--fresh", "--budget", "1m")
     done = autopipe(*line, cwd=tmp_path, TMPDIR=str(temporary))
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
-    *_, how, last = done.stderr.splitlines()
-    assert how.startswith("to go on  ")
-    assert how.endswith(" tune train.py:workload --budget 1m")  # not a new study
-    assert last == "interrupted"
+    # Not a new study.
+    assert re.search(r"\nto go on  .* tune train\.py:workload --budget 1m\ninterrupted\n$", done.stderr), done.stderr
     assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
     assert list(temporary.glob(f"{child.PREFIX}*")) == []
     assert not (tmp_path / "tuned").exists()
@@ -172,55 +188,9 @@ def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how
 def test_a_workload_that_cannot_be_trained_is_told_before_anything_is_measured(home: Path) -> None:
     (home / "small.py").write_text(TRAIN.replace("Input((16, 16, 3))", "Input((8, 8, 3))"))
     refused = autopipe("tune", "small.py:workload", "--out", "small", cwd=home)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "error: " in refused.stderr
-    assert "(None, 8, 8, 3), but gets (None, 16, 16, 3)" in refused.stderr
-    assert "hint: Change the samples" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
-@pytest.fixture(scope="module")
-def resumed(home: Path, interrupted: Done) -> Done:
-    return autopipe(*TUNE, "--budget", "5m", cwd=home)
-
-
-def test_the_same_command_goes_on_and_proves_the_best(home: Path, interrupted: Done, resumed: Done) -> None:
-    document = json.loads(succeeded(resumed).stdout)
-    assert any(line.startswith("resumed") for line in resumed.stderr.splitlines())
-    assert document["images_per_second"]["proved"]
-    assert document["trials"] > json.loads(interrupted.stdout)["trials"]
-    failures = [line for run in (interrupted, resumed) for line in run.stderr.splitlines() if line.startswith("failed")]
-    assert document["failed"] == 1, failures
-    assert document["artifact"] == "tuned/autopipe.json"
-    assert files.read(home / "tuned" / "autopipe.json").profiles[0].winner.config == document["best"]
-
-
-def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, resumed: Done) -> None:
-    (home / "other.py").write_text(TRAIN.replace("batch_size=8", "batch_size=4"))
-    refused = autopipe("tune", "other.py:workload", *TUNE[2:], cwd=home)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "was recorded for something else: workload: " in refused.stderr
-    assert "`--fresh`" in refused.stderr
-
-
-def test_after_a_change_of_the_model_it_is_stale_until_a_retune(home: Path, resumed: Done) -> None:
-    (home / "train.py").write_text(TRAIN.replace("Dense(2)", "Dense(3)"))
-    check = autopipe("check", "tuned/autopipe.json", "--quick", "--json", cwd=home)
-    assert (check.returncode, json.loads(check.stdout)["verdict"]) == (4, "stale")
-    assert "model" in json.loads(check.stdout)["reasons"][0]
-    again = ("retune", "tuned/autopipe.json", "--if-stale", "--budget", "20s", "--json", "--exit-code")
-    assert json.loads(succeeded(autopipe(*again, "--dry-run", cwd=home)).stdout)["would"]
-    retuned = autopipe(*again, cwd=home)
-    assert retuned.returncode in (0, 6), retuned.stderr
-    document = json.loads(retuned.stdout)
-    assert (retuned.returncode == 6) == document["kept"]
-    before = [line for line in retuned.stderr.splitlines() if line.startswith("as before")]
-    assert any(f"--space {home / 'space.yaml'}" in line for line in before)
-    assert document["retuned"]
-    profiles = files.read(home / "tuned" / "autopipe.json").profiles
-    assert [each.winner.config for each in profiles] == [document["config"]]
-    fits = autopipe(*again, cwd=home)
-    assert (fits.returncode, json.loads(fits.stdout)["retuned"]) == (7, False)
+    assert (refused.returncode, refused.stdout, "Traceback" in refused.stderr) == (2, "", False)
+    said = r"error: .*\(None, 8, 8, 3\), but gets \(None, 16, 16, 3\).*hint: Change the samples"
+    assert re.search(said, refused.stderr, re.DOTALL), refused.stderr
 
 
 SERVED = """
@@ -244,19 +214,71 @@ def test_a_tune_for_serving_writes_a_pipeline_that_serves(mode: str, home: Path)
 
 def test_workloads_stand_side_by_side_with_what_limits_each(home: Path) -> None:
     (home / "other.py").write_text(TRAIN.replace("Resize(16, 16)", "Resize(16, 16), ap.RandomFlip()"))
-    compared = ("compare", "train.py:workload", "other.py:workload", "--time", "0.5s")
-    lines = succeeded(autopipe(*compared, cwd=home)).stdout.splitlines()
-    assert lines[0].split() == "images/s model alone loader alone together".split()  # noqa: SIM905
     names = ["train.py:workload", "other.py:workload"]
-    begun = [line.split()[0] for line in lines[1:] if ":" in line[:20]]
-    assert begun == [*names, *(f"{name}:" for name in names)]
-    found = json.loads(succeeded(autopipe(*compared, "--json", cwd=home)).stdout)
-    assert [row["name"] for row in found] == ["train.py:workload", "other.py:workload"]
-    for row in found:
-        assert min(row[part]["value"] for part in ("model", "loader", "together")) > 0
+    lines = succeeded(autopipe("compare", *names, "--time", "0.5s", cwd=home)).stdout.splitlines()
+    assert lines[0].split() == ["images/s", "model", "alone", "loader", "alone", "together"]
+    found = [line.split()[0] for line in lines[1:] if ":" in line[:20]]
+    assert found == [*names, *(f"{name}:" for name in names)]
+    rows = json.loads(succeeded(autopipe("compare", *names, "--time", "0.5s", "--json", cwd=home)).stdout)
+    assert [row["name"] for row in rows] == names
+    assert min(row[part]["value"] for row in rows for part in ("model", "loader", "together")) > 0
 
 
-def test_an_artifact_is_compared_by_its_own_configuration(tmp_path: Path) -> None:
-    path = of_this_machine(tmp_path)
-    (row,) = json.loads(succeeded(autopipe("compare", path, "--time", "0.5s", "--json", cwd=tmp_path)).stdout)
-    assert row["config"] == files.read(path).profiles[0].winner.config
+@pytest.mark.parametrize(
+    ("backend", "before"), [("tensorflow", "import tensorflow as tf; tf.constant(0)"), ("jax", "")]
+)
+def test_two_virtual_devices_are_measured(backend: str, before: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{before}\n{SCRIPT}")
+    line = "measure train.py:workload --virtual-devices 2 --set devices=2 --time 0.5s --json"
+    done = succeeded(autopipe(*line.split(), cwd=tmp_path, backend=backend))
+    assert len(json.loads(done.stdout)[0]["both"]["ran"]["devices"]) == 2
+
+
+WRAPPED = """
+import keras
+import numpy as np
+import autopipe as ap
+
+class Data(keras.utils.PyDataset):
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+    def __len__(self):
+        return 50
+    def __getitem__(self, index):
+        total = sum(number % 7 for number in range(100_000 * self.times))
+        return np.full((4, 2, 2, 3), total % 7, "float32"), np.zeros(4)
+
+def make_dataset(times: int = 2):
+    sum(range(30_000_000))  # once, which makes no batch
+    return Data(times)
+
+workload = ap.wrap(make_dataset, model=ap.SimulatedAccelerator(0.001), parameters={"times": [1, 2, 4]})
+"""
+
+
+def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WRAPPED)
+    done = autopipe("measure", "train.py:workload", "--json", "--time", "1s", cwd=tmp_path)
+    (row,) = json.loads(succeeded(done).stdout)
+    found = [Measurement.model_validate_json(json.dumps(each)) for each in row["without_model"]]
+    assert found[1].config["arguments"] == {"times": 2}
+    assert [each["config"]["loader"].get("times") for each in row["without_model"]] == [2, None, 1, 4, 2]
+    assert found[-1].config == row["both"]["config"]
+    assert [each.lines is None for each in found] == [True, True, True, True, False]
+    shown = printed(tables.without_model(found), 300)
+    assert re.search(r"the dataset without the model +images/s", shown)
+    assert [re.findall(rf"times={times}\b", shown) != [] for times in (1, 2, 4)] == [True, True, True]
+    assert re.search(r"slow lines +of making data *\n +\d+% train\.py:13 ", shown), shown
+    assert "train.py:17" not in shown
+
+
+@pytest.mark.parametrize("model", ["", "step=lambda batch: time.sleep(0.1 * (len(batch[0]) == 4)), "])
+def test_a_wrapped_dataset_is_measured_alone_or_beside_a_step_in_place_of_a_model(model: str, tmp_path: Path) -> None:
+    text = WRAPPED.replace("model=ap.SimulatedAccelerator(0.001), ", model).replace("100_000", "1000")
+    (tmp_path / "train.py").write_text("import time\n" + text)
+    line = ("measure", "train.py:workload", "--time", "0.5s")
+    (row,) = json.loads(succeeded(autopipe(*line, "--json", cwd=tmp_path)).stdout)
+    beside, alone = (each["images_per_second"]["value"] for each in (row["both"], row["without_model"][0]))
+    assert alone > 100
+    assert (beside < 40) == bool(model)
