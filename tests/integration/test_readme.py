@@ -1,6 +1,7 @@
-"""The README and docs/train.md, as a reader would follow them: the same blocks, in their order, in their folders.
+"""The README, docs/train.md and the examples, as a reader would follow them: the same blocks, in their order.
 
-The commands of all pages exist. What a tune prints as the next step is pasted into a shell where the user stands.
+The commands of all pages exist. What a tune prints as the next step is pasted into a shell where the user stands. Of
+examples/migrate each script after its migration trains; those before it are what others wrote, and are not run.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 import typer.main
 
@@ -21,11 +25,10 @@ from autopipe.artifact import factory, reference
 from autopipe.cli import main
 from autopipe.cli.output import say_next, write_outputs
 from autopipe.measure import fingerprint
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.search.settings import Request
+from autopipe.workload.data.records import frame, serialise
 from tests.fakes.commands import ROOT, Done, in_shell, python, succeeded
 from tests.fakes.images import in_classes
-from tests.fakes.profiles import HALVED, digest, of_this_machine, profile
+from tests.fakes.profiles import HALVED, digest, profile
 from tests.fakes.workload_script import TRAIN
 
 FOLLOWED = [ROOT / "README.md", ROOT / "docs" / "train.md"]
@@ -41,11 +44,6 @@ WORKLOAD = next(text for text in PYTHON if "workload = ap.Workload(" in text)
 INLINE = [" ".join(each.split()) for page in PAGES for each in re.findall(r"`(autopipe [a-z][^`]*)`", page.read_text())]
 LINES = [line for page in PAGES for kind, text in _blocks(page) if kind in ("", "sh") for line in text.splitlines()]
 COMMANDS = [line.partition("#")[0].strip() for line in LINES if line.startswith("autopipe ")] + INLINE
-SHORT = ["--space", "quick", "--trials", "3", "--budget", "60s"]
-
-
-def followed(test: Any) -> Any:
-    return pytest.mark.slow(pytest.mark.timeout(300)(test))
 
 
 def _run(folder: Path, *arguments: str, shell: str | None = None) -> Done:
@@ -54,62 +52,41 @@ def _run(folder: Path, *arguments: str, shell: str | None = None) -> Done:
     return done
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with photos in ten classes, and the README's workload as train.py."""
-    folder = tmp_path_factory.mktemp("project")
-    in_classes(folder / "photos", 40, (72, 96), classes=10, suffix=".jpg")
-    (folder / "train.py").write_text(WORKLOAD)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tuned(project: Path) -> str:
-    """What `autopipe tune train.py:workload`, the README's command with less to try, said on stderr."""
-    assert "autopipe tune train.py:workload" in COMMANDS
-    return _run(project, "-m", "autopipe", "tune", "train.py:workload", *SHORT).stderr
-
-
 def _script(*blocks: str) -> str:
     return "\n".join(blocks).replace("        ...", "        break")
 
 
-@followed
-def test_a_tune_writes_the_three_files_that_the_readme_names(project: Path, tuned: str) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_readmes_commands_and_scripts_run_one_after_the_other(tmp_path: Path) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    in_classes(project / "photos", 40, (72, 96), classes=10, suffix=".jpg")
+    (project / "train.py").write_text(WORKLOAD)
+    for begins in ("measure", "convert", "verify"):
+        command = next(each for each in COMMANDS if each.startswith(f"autopipe {begins} train.py:workload"))
+        _run(project, "-m", *shlex.split(command))
+    assert "autopipe tune train.py:workload" in COMMANDS
+    less = ("--space", "quick", "--trials", "3", "--budget", "60s")
+    tuned = _run(project, "-m", "autopipe", "tune", "train.py:workload", *less).stderr
     assert {"autopipe.json", "study.db", "tuned_pipeline.py"} <= {path.name for path in (project / "tuned").iterdir()}
 
-
-@followed
-def test_what_the_tune_printed_as_the_next_step_trains(project: Path, tuned: str) -> None:
     (step,) = [line.partition("next")[2].strip() for line in tuned.splitlines() if line.startswith("next")]
     assert "make_trainer().fit" in step
     # What the user's own code opens by a relative path is there as it was in the tune.
     _run(project, shell=step.replace("import tuned_pipeline", 'open("train.py"); import tuned_pipeline'))
 
-
-@followed
-@pytest.mark.parametrize("folder", ["project", "elsewhere"])
-def test_training_with_the_result_runs_from_any_folder(project: Path, tuned: str, folder: str, tmp_path: Path) -> None:
     blocks = [block for block in PYTHON if "tuned_pipeline" in block]
     assert len(blocks) == 3  # the trainer, a `fit` of one's own, a loop of one's own
     (project / "follow.py").write_text(_script(*blocks))
-    stands = project if folder == "project" else tmp_path
-    _run(stands, str(project / "follow.py"))
-    assert (stands / "final.keras").exists()
+    for stands in (project, elsewhere):
+        _run(stands, str(project / "follow.py"))
+        assert (stands / "final.keras").exists()
 
-
-@followed
-def test_a_configuration_chosen_by_hand_gives_batches(project: Path) -> None:
-    (block,) = (block for block in PYTHON if "build_loader" in block)
-    (project / "by_hand.py").write_text(_script(block))
+    (by_hand,) = (block for block in PYTHON if "build_loader" in block)
+    (project / "by_hand.py").write_text(_script(by_hand))
     assert "(8, 64, 64, 3)" in _run(project, "by_hand.py").stdout
-
-
-@followed
-@pytest.mark.parametrize("begins", ["autopipe measure", "autopipe convert", "autopipe verify"])
-def test_commands_on_the_workload_run(project: Path, begins: str) -> None:
-    command = next(each for each in COMMANDS if each.startswith(f"{begins} train.py:workload"))
-    _run(project, "-m", *shlex.split(command))
+    assert len(PYTHON) == len(blocks) + 2  # all of them, and the workload
 
 
 def test_every_command_and_option_of_the_pages_exists() -> None:
@@ -124,32 +101,18 @@ def test_every_command_and_option_of_the_pages_exists() -> None:
         assert {word.partition("=")[0] for word in words if word.startswith("--")} - known == set(), name
 
 
-def test_every_python_block_is_run_by_one_of_these_tests() -> None:
-    assert len(PYTHON) == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [text for kind, text in _blocks(ROOT / "docs" / "retune.md") if kind == "python"])
-def test_the_python_of_retunes_page_runs_beside_an_artifact_that_fits(code: str, tmp_path: Path) -> None:
-    of_this_machine(tmp_path)
-    _run(tmp_path, "-W", "error::UserWarning:autopipe", "-c", code)
-
-
 # ---------------------------------------------------------------- printed as the next step: no search is run for it
 
-_ASKED = Request()
 SAVE = "import os\nimport autopipe as ap\nnp.save(os.path.dirname(__file__) + '/x.npy', np.zeros((256, 4), 'float32'))"
 RELATIVE = TRAIN.replace("import autopipe as ap", SAVE).replace('np.zeros((256, 4), "float32"), ', '"x.npy", ')
 
 
-def _printed(
-    home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch, request: Request = _ASKED
-) -> list[str]:
+def _printed(home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the lines that a tune of `home/train.py` prints at its end, run in folder `stands` with `--out out`."""
     monkeypatch.chdir(stands)
     named = reference.parse(os.path.relpath(home / "train.py", stands) + ":workload")
     here = fingerprint.detect().model_copy(update={"keras_backend": "jax"})
-    known = profile(hardware=here, workload=digest(samples=256, batch_size=4, op_list=HALVED), request=request)
+    known = profile(hardware=here, workload=digest(samples=256, batch_size=4, op_list=HALVED))
     out.mkdir(parents=True, exist_ok=True)
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     with contextlib.redirect_stderr(io.StringIO()) as shown:
@@ -179,9 +142,85 @@ def test_each_command_works_as_printed(tmp_path: Path, monkeypatch: pytest.Monke
     assert sys.executable in lines[1] or lines[1].startswith("autopipe check")
 
 
+# ---------------------------------------------------------------- each example, as its own docstring says
+
+ON_JAX = ("photos", "custom_source", "two_inputs")  # it is imported in a second
+EXAMPLES = sorted((ROOT / "examples").glob("*/train.py"))
+MIGRATED = sorted(path.stem.removesuffix("_before") for path in (ROOT / "examples" / "migrate").glob("*_before.py"))
+
+
+def run(script: Path, *line: str) -> str:
+    """Run a script of an example, or a command on it, beside its demo data."""
+    backend, maker = "jax" if script.parent.name in ON_JAX else "tensorflow", script.with_name("make_demo.py")
+    if maker.exists() and not (script.parent / "demo").exists():
+        succeeded(python(maker, backend=backend))
+    done = succeeded(python(*line or [script], backend=backend))
+    return done.stdout + done.stderr
+
+
 @pytest.mark.slow
-def test_the_line_after_a_simulated_accelerator_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "train.py").write_text(TRAIN.replace(", model=build_model", ""))
-    request = Request(simulate=SimulatedAccelerator(step_seconds=0.01, batch_size=4))
-    lines = _printed(tmp_path, tmp_path, Path("tuned"), monkeypatch, request=request)
-    assert succeeded(in_shell(lines[0], tmp_path)).stdout.strip() == "64"  # batches
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.parent.name)
+def test_an_example_trains_without_the_tuner(script: Path) -> None:
+    shown = run(script)
+    assert "loss" in shown
+    if script.parent.name == "branches":  # they stay where the model puts them, and train the same
+        rows = re.findall(r"^(.*): [\d,]+ images/s, loss (\S+), coarse branch on (\S+)$", shown, re.MULTILINE)
+        placed = {"one device": "CPU:0", "branches on two": "CPU:1", "data parallel on two": "both"}
+        assert {name: where for name, _, where in rows} == placed
+        assert len({round(float(loss), 3) for _, loss, _ in rows}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_py_dataset_that_uses_multiprocessing_is_measured_beside_worker_processes() -> None:
+    script = ROOT / "examples" / "existing_pydataset" / "train_tuned.py"
+    shown = run(script, *f"-m autopipe measure {script}:workload --time 1s --set wrapped.workers=2".split())
+    assert re.search(r"the dataset without the model +images/s", shown)
+    assert re.search(r"processes\(workers=\d+\).* [\d.]+ \(", shown), shown
+
+
+RUN_ALL = """
+import os, runpy, sys
+for script, data in zip(sys.argv[1::2], sys.argv[2::2]):
+    os.environ["DATA"] = data
+    runpy.run_path(script, run_name="__main__")
+    print("trained", script)
+"""
+
+
+def demos(root: Path) -> dict[str, Path]:
+    """Return the data of each script that does not take photos in classes, whose folder is `photos`."""
+    runpy.run_path(str(ROOT / "examples" / "photos" / "make_demo.py"))["make"](root / "photos", per_class=3)
+    rng, pets, records = np.random.default_rng(0), root / "pets", root / "records"
+    for folder in (pets / "images", pets / "annotations" / "trimaps", records):
+        folder.mkdir(parents=True)
+    for number in range(8):
+        cv2.imwrite(str(pets / "images" / f"{number}.jpg"), rng.integers(0, 256, (90, 120, 3), np.uint8))
+        trimap = rng.integers(1, 4, (90, 120), np.uint8)
+        cv2.imwrite(str(pets / "annotations" / "trimaps" / f"{number}.png"), trimap)
+    values: list[dict[str, bytes | int]] = [
+        {"image/encoded": file.read_bytes(), "image/class/label": number % 8}
+        for number, file in enumerate(sorted((root / "photos").rglob("*.jpg")))
+    ]
+    (records / "0.tfrecord").write_bytes(b"".join(frame(serialise(value)) for value in values))
+    return {"segmentation": pets, "tfrecords": records}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_script_trains_after_its_migration(tmp_path: Path) -> None:
+    data, home = demos(tmp_path), {name: str(tmp_path / "home") for name in ("HF_HOME", "XDG_CACHE_HOME")}
+    assert set(MIGRATED) == {"classification", "generator", "hugging_face", "segmentation", "tfrecords"}
+    scripts = {
+        str(ROOT / "examples/migrate" / f"{each}_after.py"): data.get(each, tmp_path / "photos") for each in MIGRATED
+    }
+    parts = [part for pair in scripts.items() for part in pair]
+    done = succeeded(python("-c", RUN_ALL, *parts, HF_HUB_OFFLINE="1", **home))
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("trained")] == list(scripts)
+
+
+@pytest.fixture(autouse=True)
+def _demo_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PHOTOS", "CAMVID", "PHOTOS_TAR"):
+        monkeypatch.delenv(name, raising=False)
