@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.artifact import converting
 from tests.fakes.commands import content, python, succeeded
 from tests.fakes.images import in_classes
 
@@ -42,6 +44,12 @@ def start(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True)
 
 
+def converted(folder: Path) -> dict[str, bytes]:
+    with start(folder) as process:
+        assert process.wait() == 0
+    return content(folder)
+
+
 def killed_at(folder: Path, chance: random.Random) -> bool:
     """Run the conversion and kill it after a random number of signs of progress; return whether it ended before."""
     with start(folder) as process:
@@ -54,22 +62,15 @@ def killed_at(folder: Path, chance: random.Random) -> bool:
 
 
 def test_the_files_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
-    chance = random.Random(0)
-    times = int(os.environ.get("AUTOPIPE_TEST_KILLS", "4"))
-    with start(tmp_path / "undisturbed") as process:
-        assert process.wait() == 0
-    expected = content(tmp_path / "undisturbed")
-    ended = 0
-    for number in range(times):
+    chance, expected = random.Random(0), converted(tmp_path / "undisturbed")
+    ended = []
+    for number in range(int(os.environ.get("AUTOPIPE_TEST_KILLS", "4"))):
         folder = tmp_path / f"set_{number}"
-        ended += killed_at(folder, chance)
+        ended.append(killed_at(folder, chance))
         killed_at(folder, chance)  # the run that goes on is killed too
-        with start(folder) as process:
-            assert process.wait() == 0
-        assert content(folder) == expected
-        for path in folder.iterdir():
-            path.unlink()
-    assert ended < times  # some were really killed
+        assert converted(folder) == expected
+        shutil.rmtree(folder)
+    assert not all(ended)  # some were really killed
 
 
 # ---------------------------------------------------------------- in parts
@@ -90,8 +91,6 @@ def named(tmp_path: Path) -> str:
 
 @pytest.fixture
 def whole(named: str, tmp_path: Path) -> dict[str, bytes]:
-    from autopipe.artifact import converting
-
     converting.job(named, "array", tmp_path / "whole").run(workers=1)
     return content(tmp_path / "whole")
 
@@ -104,8 +103,6 @@ def test_a_pool_of_processes_gives_the_same_files(named: str, whole: dict[str, b
 
 def test_beams_local_runner_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
     pytest.importorskip("apache_beam", reason="`make test-beam` runs this, with the package versions of Beam")
-    from autopipe.artifact import converting
-
     with_beam = runpy.run_path(str(EXAMPLE))["with_beam"]
     with_beam(3, named, "array", str(tmp_path / "set"), ["--direct_num_workers=1"])
     converting.finish(tmp_path / "set")

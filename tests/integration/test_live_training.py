@@ -45,31 +45,27 @@ def model() -> keras.Model:
 
 def workload(photos: Path, **changes: Any) -> ap.Workload:
     ops = [ap.Decode(), ap.Resize(10, 10), ap.RandomCrop(8, 8), ap.RandomFlip(), ap.Rescale(1 / 255)]
-    return ap.Workload(
-        **{"data": ap.Table(photos / "labels.csv"), "ops": ops, "batch_size": 4, "model": model, **changes}
-    )
+    data = ap.Table(photos / "labels.csv")
+    return ap.Workload(**{"data": data, "ops": ops, "batch_size": 4, "model": model, **changes})
 
 
 class Switching(keras.callbacks.Callback):
     """Has another loader take over every few batches."""
 
-    def __init__(self, every: int = 3) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._every, self._numbers, self._turns = every, itertools.count(1), itertools.cycle(OTHERS)
+        self._numbers, self._turns = itertools.count(1), itertools.cycle(OTHERS)
         self.served = set[Any]()
 
-    def set_trainer(self, trainer: ap.Trainer) -> None:
+    def set_trainer(self, trainer: Any) -> None:
         self._trainer = trainer
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         loader = self._trainer.loader
-        assert isinstance(loader, SwitchingLoader)
         loader.watch = None  # here, nothing else decides
         self.served.add(loader.loader)
-        if next(self._numbers) % self._every == 0 and not loader.is_switching:
-            assert self._trainer.opened is not None
+        if next(self._numbers) % 3 == 0 and not loader.is_switching:
             loader.switch(self._trainer.opened(next(self._turns)))
-            assert loader._upcoming is not None
             loader._upcoming.is_there(60)  # so that no loader is late, however slow the machine is
 
 
@@ -82,11 +78,10 @@ def by_a_fixed_loader(photos: Path) -> ap.Trainer:
 
 @pytest.mark.slow
 def test_weights_are_the_same_whatever_takes_over_meanwhile(photos: Path) -> None:
-    switching = Switching()
-    data = workload(photos).data
-    with ap.build_trainer(workload(photos), FIXED, tune="live") as trainer:
-        history = trainer.fit(epochs=4, callbacks=[switching], validation=data, verbose=0)
-        assert len(history.history["val_loss"]) == 4
+    switching, asked = Switching(), workload(photos)
+    with ap.build_trainer(asked, FIXED, tune="live") as trainer:
+        history = trainer.fit(epochs=4, callbacks=[switching], validation=asked.data, verbose=0).history
+    assert len(history["val_loss"]) == 4
     assert same_weights(trainer.model, by_a_fixed_loader(photos).model)
     assert len(switching.served) > 2
 
@@ -97,50 +92,26 @@ def test_a_training_begins_without_a_configuration(photos: Path) -> None:
     assert same_weights(trainer.model, by_a_fixed_loader(photos).model)
 
 
-@pytest.mark.parametrize(("seconds", "together"), [(0.001, 32), pytest.param(0.1, 1, marks=pytest.mark.slow)])
-def test_a_model_of_short_steps_trains_many_by_one_call(
-    seconds: float, together: int, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of_models, "forward_seconds", lambda model, batch_size: seconds)
+def test_a_model_of_short_steps_trains_many_by_one_call(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_models, "forward_seconds", lambda model, batch_size: 0.001)
     with ap.build_trainer(workload(photos), tune="live") as trainer:
         trainer.fit(epochs=1, verbose=0)
-        assert trainer.setup.steps_per_execution == together
-
-
-@pytest.mark.slow
-def test_a_training_is_resumed_in_mid_epoch(photos: Path) -> None:
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if batch == 2:
-                raise KeyboardInterrupt
-
-    with ap.build_trainer(workload(photos), FIXED) as first:
-        with pytest.raises(KeyboardInterrupt):
-            first.fit(epochs=4, callbacks=[Stop()], tune="live", verbose=0)
-        state = first.state_dict()
-    assert (state["epoch"], state["batch"]) == (0, 3)
-    with ap.build_trainer(workload(photos, model=lambda: first.model), FIXED) as second:
-        second.load_state_dict(state)
-        second.fit(epochs=4, callbacks=[Switching(2)], tune="live", verbose=0)
-    assert same_weights(second.model, by_a_fixed_loader(photos).model)
+        assert trainer.setup.steps_per_execution == 32
 
 
 def test_a_loop_of_ones_own_gets_the_same_batches(photos: Path) -> None:
     with ap.build_loader(workload(photos), FIXED) as fixed, ap.build_loader(workload(photos), tune="live") as loader:
         for epoch in range(3):
-            for (x, y), (wanted_x, wanted_y) in zip(loader.epoch(epoch), fixed.epoch(epoch), strict=True):
-                np.testing.assert_array_equal(np.asarray(x), np.asarray(wanted_x))
-                np.testing.assert_array_equal(np.asarray(y), np.asarray(wanted_y))
+            for found, wanted in zip(loader.epoch(epoch), fixed.epoch(epoch), strict=True):
+                for part, same in zip(found, wanted, strict=True):
+                    np.testing.assert_array_equal(np.asarray(part), np.asarray(same))
 
 
-def test_a_trainer_that_was_given_its_loader_cannot_tune_itself() -> None:
+def test_a_trainer_that_was_given_its_loader_cannot_tune_itself_and_another_needs_a_configuration(photos: Path) -> None:
     x, y = blobs(24)
     trainer = ap.Trainer(models.classifier(), ArrayLoader(x.astype(np.float32), y, 4))
     with pytest.raises(ModelError, match="cannot tune itself"):
         trainer.fit(tune="live")
-
-
-def test_a_configuration_is_needed_unless_the_training_finds_one(photos: Path) -> None:
     with pytest.raises(ConfigError, match="`config` is missing"):
         ap.build_trainer(workload(photos))
 
@@ -153,49 +124,40 @@ import psutil
 import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.search.result import Change
+from tests.fakes.sources import Made
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 HERE = psutil.Process().pid
-CONFIG = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1))
 OTHER = ap.PipelineConfig(loader=ap.Processes(workers=2, queue_size=2))
 
 
-class Data:
-    def __len__(self):
-        return 40
-
-    def read(self, index):
-        if psutil.Process().pid != HERE:
-            threading.Event().wait()  # the loader that should take over never has its first batch
-        time.sleep(0.005)
-        return np.zeros(4, np.float32), np.float32(0)
-
+def read(index):
+    if psutil.Process().pid != HERE:
+        threading.Event().wait()  # the loader that should take over never has its first batch
+    time.sleep(0.005)
+    return np.zeros(4, np.float32), np.float32(0)
 
 def build_model():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
 
-
 def raced(windows, race):
     while not race.is_over:
         race.measured(OTHER)
-
 
 class Tells(keras.callbacks.Callback):
     def set_trainer(self, trainer):
         self.loader, self.is_told = trainer.loader, False
         self.loader.watch._raced = raced
         self.loader.watch.changes.append(Change(epoch=0, before="", after="", kept=True))
-
     def on_train_batch_end(self, batch, logs=None):
         if self.loader.is_switching and not self.is_told and files.read(sys.argv[1]).live:
             self.is_told = True
             print(*(each.pid for each in psutil.Process().children(recursive=True)), flush=True)
 
-
 if __name__ == "__main__":
-    workload = ap.Workload(data=Data(), ops=[], batch_size=4, model=build_model)
+    workload = ap.Workload(data=Made(40, read), ops=[], batch_size=4, model=build_model)
     with ap.load(sys.argv[1], workload=workload).make_trainer(tune="live") as trainer:
         trainer.fit(epochs=10**6, callbacks=[Tells()], verbose=0)
 """
@@ -205,11 +167,11 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_a_training_that_ends_while_loaders_change_leaves_nothing_behind(tmp_path: Path, end: signal.Signals) -> None:
     path = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent / "autopipe.json"
-    script, scratch = tmp_path / "training.py", tmp_path / "scratch"
-    script.write_text(TRAIN)
+    scratch, pipe = tmp_path / "scratch", subprocess.PIPE
+    (tmp_path / "training.py").write_text(TRAIN)
     scratch.mkdir()
-    pipe = subprocess.PIPE
-    command, variables = [sys.executable, "-W", "ignore", str(script), str(path)], environment(TMPDIR=str(scratch))
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "training.py"), str(path)]
+    variables = environment(TMPDIR=str(scratch))
     with subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -224,16 +186,10 @@ def test_a_training_that_ends_while_loaders_change_leaves_nothing_behind(tmp_pat
     assert files.read(path).live[0].changes[0].kept
 
 
-def test_a_wrapped_dataset_is_trained_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    def make_dataset() -> Any:
-        import tensorflow as tf
+def of_tensorflow() -> Any:
+    import tensorflow as tf
 
-        return tf.data.Dataset.from_tensor_slices((np.zeros((8, 8, 8, 3), np.float32), np.zeros(8))).batch(4)
-
-    with ap.build_trainer(ap.wrap(make_dataset, model=model), tune="live") as trainer:
-        trainer.fit(epochs=2, verbose=0)
-        assert not isinstance(trainer.loader, SwitchingLoader)
-    assert "as it is" in caplog.text
+    return tf.data.Dataset.from_tensor_slices((np.zeros((8, 8, 8, 3), np.float32), np.zeros(8))).batch(4)
 
 
 class Rows:
@@ -251,9 +207,13 @@ class Reordered(Rows):
         pass
 
 
-@pytest.mark.parametrize(("dataset", "may_change"), [(Rows(), True), (Reordered(), False)])
-def test_the_loader_of_a_dataset_with_an_index_may_change_unless_it_changes(dataset: Any, may_change: bool) -> None:
-    config = ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host", device_prefetch=0)
+@pytest.mark.parametrize(("dataset", "may_change"), [(Rows(), True), (Reordered(), False), (of_tensorflow, False)])
+def test_the_loader_of_a_dataset_with_an_index_may_change_unless_it_changes(
+    dataset: Any, may_change: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads = ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host", device_prefetch=0)
+    config = None if dataset is of_tensorflow else threads
     with ap.build_trainer(ap.wrap(dataset, model=model), config, tune="live") as trainer:
         trainer.fit(epochs=2, verbose=0)
         assert isinstance(trainer.loader, SwitchingLoader) is may_change
+    assert ("as it is" in caplog.text) is not may_change

@@ -5,7 +5,6 @@ Where the tools that read them are needed, it is `tests/recipes`'s.
 
 from __future__ import annotations
 
-import ast
 import configparser
 import os
 import re
@@ -21,7 +20,6 @@ import yaml
 from tests.fakes.commands import ROOT, Done, autopipe, succeeded
 
 RECIPES = ROOT / "examples" / "retune"
-PAGE = (RECIPES / "README.md").read_text()
 CHANGED, KEPT, NOTHING, UNMEASURED, MISUSED = 0, 6, 7, 3, 2
 
 
@@ -52,17 +50,17 @@ def _pod(name: str) -> dict[str, Any]:
     return pod
 
 
-def _container(name: str) -> str:
+def _retune(name: str) -> dict[str, Any]:
     pod = _pod(name)
     (container,) = pod.get("initContainers", pod["containers"])
-    return shlex.join(container["command"])
+    return dict(container)
 
 
 SHELL: dict[str, Callable[[], str]] = {
     "crontab": _crontab,
     "service": _service,
-    "cronjob": lambda: _container("cronjob.yaml"),
-    "training_job": lambda: _container("training_job.yaml"),
+    "cronjob": lambda: shlex.join(_retune("cronjob.yaml")["command"]),
+    "training_job": lambda: shlex.join(_retune("training_job.yaml")["command"]),
 }
 
 
@@ -112,47 +110,24 @@ def test_the_task_prolog_tells_slurm_what_came_of_it_and_never_fails(code: int, 
     assert [line.split()[0] for line in printed] == (["print"] if came == "failed" else [])
 
 
-def test_a_task_that_asks_for_no_retune_gets_none() -> None:
-    done = subprocess.run(
-        [RECIPES / "slurm_task_prolog.sh"], env={"PATH": "/nowhere:/bin:/usr/bin"}, capture_output=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [("slurm_task_prolog.sh", 0, ""), ("after_retune.sh TERM a.json", 1, "a.json: autopipe retune failed (TERM)\n")],
+)
+def test_who_asks_for_no_retune_gets_none_and_the_end_by_a_signal_is_a_failure(
+    line: str, status: int, said: str
+) -> None:
+    path = {"PATH": "/nowhere:/bin:/usr/bin"}
+    done = subprocess.run(f"{RECIPES}/{line}", shell=True, env=path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
 
 
-def test_the_end_by_a_signal_is_a_failure() -> None:
-    done = subprocess.run([RECIPES / "after_retune.sh", "TERM", "a.json"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "a.json: autopipe retune failed (TERM)\n")
-
-
-@pytest.mark.parametrize("name", ["cronjob.yaml", "training_job.yaml"])
-def test_a_pod_retunes_with_the_limits_and_the_node_of_the_training(name: str) -> None:
-    training = _pod("training_job.yaml")
-    pod = _pod(name)
-    (retune,) = pod.get("initContainers", pod["containers"])
-    (trained,) = training["containers"]
-    for same in ("image", "resources", "volumeMounts"):
-        assert retune[same] == trained[same]
-    for same in ("nodeSelector", "volumes"):
-        assert pod[same] == training[same]
-
-
-def test_the_dag_skips_what_follows_where_nothing_changed() -> None:
-    code = ast.parse((RECIPES / "airflow_dag.py").read_text())
-    calls = [each for each in ast.walk(code) if isinstance(each, ast.Call)]
-    given = [{keyword.arg: keyword.value for keyword in call.keywords} for call in calls]
-    (retune,) = [each for each in given if "skip_on_exit_code" in each]
-    assert ast.literal_eval(retune["skip_on_exit_code"]) == [KEPT, NOTHING]
-    assert "--exit-code" in ast.literal_eval(retune["bash_command"]).split()
-
-
-def test_every_option_exists() -> None:
-    lines = [line for path in RECIPES.iterdir() if path.is_file() for line in path.read_text().splitlines()]
-    options = {word for line in lines if "autopipe retune" in line for word in re.findall(r"--[a-z-]+", line)}
+def test_every_option_exists_and_the_page_names_every_recipe() -> None:
+    files = {path.name: path.read_text() for path in RECIPES.iterdir() if path.is_file()}
+    lines = [line for text in files.values() for line in text.splitlines() if "autopipe retune" in line]
+    assert f"skip_on_exit_code=[{KEPT}, {NOTHING}]" in files["airflow_dag.py"]
+    options = {word for line in lines for word in re.findall(r"--[a-z-]+", line)}
     shown = succeeded(autopipe("retune", "--help"))
     assert options == {"--if-stale", "--exit-code", "--budget"}
     assert [option for option in options if option not in shown.stdout] == []
-
-
-def test_the_page_names_every_recipe() -> None:
-    names = {path.name for path in RECIPES.iterdir() if path.is_file()}
-    assert {name for name in names - {"README.md"} if f"]({name})" not in PAGE} == set()
+    assert [name for name in files if f"]({name})" not in files["README.md"]] == ["README.md"]

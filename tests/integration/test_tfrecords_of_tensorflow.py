@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.convert import convert
-from autopipe.pipeline.storage.form import Conversion
+import autopipe as ap
+from autopipe.artifact import converting
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.records import TFRecords
-from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.images import in_classes
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -22,30 +20,23 @@ IMAGES = [b"", b"a", bytes(range(256)) * 700]
 
 def test_what_tensorflow_wrote_is_read(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        for label, image in enumerate(IMAGES):
+        for label, image in enumerate(IMAGES, -1):
             feature = {
                 "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label - 1])),
+                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
                 "image/object/bbox/xmin": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5, 0.25])),
             }
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
     data = TFRecords(tmp_path / "a.tfrecord")
-    assert [data.read(i) for i in range(len(data))] == [(image, n - 1) for n, image in enumerate(IMAGES)]
+    assert [data.read(i) for i in range(len(data))] == [(image, n) for n, image in enumerate(IMAGES, -1)]
 
 
 def test_a_converted_set_is_read_by_tensorflow(tmp_path: Path) -> None:
-    for number in range(40):
-        (tmp_path / "photos" / f"class_{number % 2}").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "photos" / f"class_{number % 2}" / f"{number:02d}.jpg").write_bytes(b"photo %d" % number)
-    data = ImageFolder(tmp_path / "photos")
-    spec = SampleSpec(Field(FieldKind.ENCODED, None, None), Field(FieldKind.LABEL, (), np.dtype(np.int64)))
-    conversion = Conversion(source=data, steps=(), spec=spec, source_digest=data.digest(), ops_digest="")
-    convert(conversion, STORAGES["tfrecord"], tmp_path / "set")
+    data = ImageFolder(in_classes(tmp_path / "photos", 40, (4, 4)))
+    converting.job(ap.Workload(data=data, ops=[ap.Decode()], batch_size=2), "tfrecord", tmp_path / "set").run(workers=1)
     files = sorted(str(path) for path in (tmp_path / "set").glob("*.tfrecord"))
-    keys = {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-    }
+    kinds = {"image/encoded": tf.string, "image/class/label": tf.int64}
+    keys = {key: tf.io.FixedLenFeature([], kind) for key, kind in kinds.items()}
     parsed = [tf.io.parse_single_example(record, keys) for record in tf.data.TFRecordDataset(files)]
     found = [(p["image/encoded"].numpy(), int(p["image/class/label"])) for p in parsed]
     assert found == [data.read(index) for index in range(len(data))]
