@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
@@ -19,6 +21,8 @@ from autopipe.artifact.schema import Artifact, Profile
 from autopipe.errors import ArtifactError
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware
+from autopipe.reports import profile_report
+from autopipe.reports import text as reports_text
 from autopipe.workload.workload import Workload
 from tests.fakes import profiles
 
@@ -42,10 +46,10 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 PLACES = _places(CONTENT)
 
 
-def _changed(place: tuple[Any, ...], new: Any) -> Any:
+def _changed(place: tuple[Any, ...], new: Any, text: bytes = TEXT) -> Any:
     if not place:
         return new
-    content = json.loads(TEXT)
+    content = json.loads(text)
     owner = content
     for key in place[:-1]:
         owner = owner[key]
@@ -94,6 +98,31 @@ def test_any_value_anywhere_is_refused_or_can_be_picked_from_and_locates_nothing
         with contextlib.suppress(ArtifactError):
             choice = pick.pick(read, here)
             assert factory.of_profile(choice.profile, never, named=read.workload).config.loader.kind
+
+
+_FOUND = [place for place in PLACES if place[:3] == ("profiles", 0, "result") and "config" not in place]
+_FOUND += [("profiles", 0, "result", "ceiling", name) for name in ("read_bytes_per_second", "bytes_per_image")]
+_FOUND += [("profiles", 0, "result", "counted")]
+_ODD: st.SearchStrategy[Any] = st.sampled_from([None, 0.0, 1e-9, 0.5, 1, 1e9, 2**50, "", "x" * 60, [], {}, True, False])
+
+
+@given(st.lists(st.tuples(st.sampled_from(_FOUND), _ODD), max_size=8))
+def test_a_report_is_made_of_whatever_a_search_found(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+    text = TEXT
+    for place, odd in changes:  # of which each leaves an artifact
+        with contextlib.suppress(LookupError, TypeError):
+            changed = json.dumps(_changed(place, odd, text)).encode()
+            text = changed if _read(changed) is not None else text
+    artifact = files.parse(text, "this.json")
+    profile = artifact.profiles[0]
+    found = profile.result
+    if found is None or found.winner is None or not found.winner.images_per_second.value:
+        return
+    assert len(profile_report.html_page(artifact, profile)) < 300_000
+    json.loads(profile_report.json_text(profile_report.document(artifact, profile)))
+    json.loads(json.dumps(reports_text.document(found, None)))
+    Console(file=io.StringIO(), width=100).print(reports_text.render(found))
+    assert profile_report.piece(profile)
 
 
 _HARDWARE = st.builds(

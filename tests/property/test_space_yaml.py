@@ -22,18 +22,11 @@ trees = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
 )
 bounds = st.sampled_from([0, 1, 4, "cores", "cores*2", "gpus", "core", "1+"])
-parameter = st.fixed_dictionaries(
-    {},
-    optional={
-        "choices": st.lists(st.sampled_from([1, 2, "auto", "none", "memory", "threads", "cores", True]), max_size=4),
-        "range": st.tuples(bounds, bounds).map(list),
-        "log": st.booleans(),
-        "step": st.integers(-1, 3),
-        "when": st.dictionaries(
-            st.sampled_from(["loader", "keep"]), st.sampled_from(["threads", "memory"]), max_size=2
-        ),
-    },
-)
+CHOICES = [1, 2, "auto", "none", "memory", "threads", "cores", True]
+when = st.dictionaries(st.sampled_from(["loader", "keep"]), st.sampled_from(["threads", "memory"]), max_size=2)
+numbers = {"range": st.tuples(bounds, bounds).map(list), "log": st.booleans(), "step": st.integers(-1, 3)}
+choices = st.lists(st.sampled_from(CHOICES), max_size=4)
+parameter = st.fixed_dictionaries({}, optional={"choices": choices, "when": when, **numbers})
 names = st.sampled_from(["loader", "keep", "devices", "device_prefetch", "threads.workers", "tfdata.prefetch", "what"])
 files = st.dictionaries(names, parameter, max_size=5).map(
     lambda some: {"schema_version": 1, "parameters": {"loader": ["threads", "tfdata"], **some}}

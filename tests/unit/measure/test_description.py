@@ -27,7 +27,6 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch
 from tests.fakes import ceilings
 from tests.fakes.reports import Told
-from tests.fakes.sources import Made
 
 SMALL = ap.Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 
@@ -107,29 +106,23 @@ def part_of(session: TrialSession, config: PipelineConfig, told: Told | None = N
     return session.part(config, PageCache(SMALL, "warm"), told or Told(), **known)
 
 
-@pytest.mark.parametrize(
-    ("loader", "keep", "makes", "trains", "samples"),
-    [
+def test_a_trial_uses_what_can_be_made_in_time(session: TrialSession) -> None:
+    cases: list[tuple[LoaderConfig, Any, float, float, int]] = [
         (THREADS, "none", 1.0, 1.0, 1000),  # nothing has to be made
         (THREADS, "memory", 600.0, 300.0, 300),  # what is filled in 1.5 s while the model takes its own
         (THREADS, "memory", 1.0, 1.0, 40),  # some batches, however slow
         (ap.Resident(workers=2), "none", 600.0, 300.0, 900),  # what is made in 1.5 s before the model begins
-    ],
-)
-def test_a_trial_uses_what_can_be_made_in_time(
-    session: TrialSession, loader: LoaderConfig, keep: Any, makes: float, trains: float, samples: int
-) -> None:
-    part = part_of(session, ap.PipelineConfig(loader=loader, keep=keep), makes=makes, trains=trains)
-    assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
+    ]
+    for loader, keep, makes, trains, samples in cases:
+        part = part_of(session, ap.PipelineConfig(loader=loader, keep=keep), makes=makes, trains=trains)
+        assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1000, 256), (300, 256), (64, 64)])
-def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_the_cache(
-    count: int, expected: int
-) -> None:
-    with contextlib.closing(TrialSession(of_rows(count, batch_size=64, drop_remainder=True))) as session:
-        part = part_of(session, ap.PipelineConfig(loader=THREADS, keep="memory"), makes=600.0, trains=300.0)
-    assert (len(part.workload.data), part.share) == (expected, expected / count)
+def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_the_cache() -> None:
+    for count, expected in ((1000, 256), (300, 256), (64, 64)):
+        with contextlib.closing(TrialSession(of_rows(count, batch_size=64, drop_remainder=True))) as session:
+            part = part_of(session, ap.PipelineConfig(loader=THREADS, keep="memory"), makes=600.0, trains=300.0)
+        assert (len(part.workload.data), part.share) == (expected, expected / count)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -167,11 +160,8 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
     """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
     alone = LoaderCeiling(loader_images_per_second=Estimate(value=600.0, low=590.0, high=610.0))
     waiting = alone.model_copy(update={"reads": ceilings.reads(10.0, 40.0, 160.0, 640.0)})
-    made = {
-        count: waiting.made_in_time(ap.PipelineConfig(loader=ap.Threads(workers=count)), cores=1)
-        for count in (2, 16, 64)
-    }
-    assert made == {2: 20.0, 16: 160.0, 64: 600.0}
+    for count, made in ((2, 20.0), (16, 160.0), (64, 600.0)):
+        assert waiting.made_in_time(ap.PipelineConfig(loader=ap.Threads(workers=count)), cores=1) == made
     assert alone.made_in_time(ap.PipelineConfig(loader=THREADS), cores=1) == 600.0
 
 
@@ -220,48 +210,16 @@ def test_a_storage_that_waits_and_slow_ops_are_timed_in_smaller_batches() -> Non
     assert (size(0.001, 2), size(60.0, 2)) == (256, 1)
 
 
-@pytest.mark.parametrize(
-    ("batch", "seconds", "workers", "rate", "taken"),
-    [
+def test_the_loader_alone_is_timed_over_whole_rounds_as_far_as_patience_goes() -> None:
+    ends_together = itertools.cycle([4.0, *[0.0] * 63])
+    for batch, seconds, workers, rate, taken in (
         (32, itertools.repeat(1 / 128), 2, 4096, 4 + 11 * 7),  # windows of 0.05 s and a little, until 0.6 s are over
         (32, itertools.repeat(0.5), 2, 64, 4 + 2 * 2),  # whole rounds
-        (20, itertools.cycle([4.0, *[0.0] * 63]), 64, 20 * 64 / 4.0, 66 + 2 * 64),  # of workers that end together
+        (20, ends_together, 64, 20 * 64 / 4.0, 66 + 2 * 64),
         (20, itertools.repeat(2.0), 64, 10, 15),  # parts of a round: three times the patience in place of 388 s
-    ],
-)
-def test_the_loader_alone_is_timed_over_whole_rounds_as_far_as_patience_goes(
-    batch: int, seconds: Iterable[float], workers: int, rate: float, taken: int
-) -> None:
-    loader = Loader(batch, seconds)
-    assert (loader.rate(workers), loader.taken) == pytest.approx((rate, taken))
-
-
-def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-
-    def sample(index: int) -> tuple[Any, int]:
-        read.append(index)
-        return np.full((8, 8, 3), index, np.uint8), index
-
-    def timed(batches: Iterator[Batch], *rest: Any) -> tuple[Estimate, float]:
-        for _ in range(12):
-            next(batches)
-        return Estimate(value=1e6, low=1e6, high=1e6), 0.001
-
-    def run(workload: ap.Workload, plan: Any, config: PipelineConfig, *rest: Any) -> tuple[Estimate, float]:
-        read.clear()
-        found = usual(workload, plan, config, *rest)
-        if config.keep == "memory":
-            cached.append(len(set(read)))
-            assert len(read) < 2 * len(set(read))  # a sample may be read by two workers at once, but not in each epoch
-        return found
-
-    usual, cached = description.run_alone, list[int]()
-    monkeypatch.setattr(description, "run_alone", run)
-    monkeypatch.setattr(description, "timed", timed)
-    workload = ap.Workload(data=Made(250, sample), ops=[ap.RandomFlip()], batch_size=100, drop_remainder=True)
-    description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
-    assert cached == [200]
+    ):
+        loader = Loader(batch, seconds)
+        assert (loader.rate(workers), loader.taken) == pytest.approx((rate, taken))
 
 
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:

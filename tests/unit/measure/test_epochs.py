@@ -20,7 +20,6 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from autopipe import frameworks
 from autopipe.errors import DataWarning
 from autopipe.frameworks import grain as grain_data
 from autopipe.frameworks import tfdata
@@ -149,11 +148,6 @@ class Shrinking(Items):
         return super().__getitem__(index)
 
 
-class DrawnAtTheBegin(Items):
-    def on_epoch_begin(self) -> None:
-        np.random.shuffle(self.rows)
-
-
 class Turning(Items):
     last = 0
 
@@ -170,16 +164,6 @@ class Memo(Items):
 
     def __getitem__(self, index: int) -> Any:
         return self.seen.setdefault(index, super().__getitem__(index))
-
-
-@functools.lru_cache
-def kept(index: int) -> Any:
-    return Items()[index]
-
-
-class Cached(Items):
-    def __getitem__(self, index: int) -> Any:
-        return kept(index)
 
 
 class Drawn(Items):
@@ -226,22 +210,8 @@ def generator_of_items() -> Iterator[Any]:
     return (items[index] for index in range(len(items)))
 
 
-def test_padding_does_not_make_few_targets_look_sorted() -> None:
-    rng, epoch = np.random.default_rng(0), list[tuple[epochs.Sample, ...]]()
-    for width in sorted([*range(5)] * 8):
-        labels = rng.integers(1, 3, 8)
-        epoch.append(epochs.samples((rng.random((8, 3)), np.pad(labels[:, None], ((0, 0), (0, width))))))
-    assert epochs.hardly_mixed(epoch) is None
-
-
 def cases(table: dict[str, Any]) -> list[Any]:
     return [pytest.param(*(row if isinstance(row, tuple) else (row,)), id=name) for name, row in table.items()]
-
-
-def one_ends() -> Any:
-    values = tf.data.Dataset.range(192).map(lambda number: (tf.cast(number, tf.float32), number // 168))
-    parts = [values.take(168).shuffle(168), values.skip(168).shuffle(24)]
-    return tf.data.Dataset.sample_from_datasets(parts, seed=1).batch(16)
 
 
 NEW, ANOTHER_Y = "samples that the first had not", "had another y than before"
@@ -286,28 +256,12 @@ def test_sound_datasets_have_no_faults(dataset: Any) -> None:
     assert not any("sample weight" in note for note in found.notes)
 
 
-class Tossing(Items):
-    def __getitem__(self, index: int) -> Any:
-        x, y = super().__getitem__(index)
-        return x * np.random.choice([1, -1]), y
-
-
-def test_a_coin_for_each_batch_is_no_fault_though_it_comes_out_alike_at_first() -> None:
-    for seed in range(8):
-        np.random.seed(seed)
-        assert looked_at(Tossing()).faults == ()
-
-
-@pytest.mark.parametrize("loss", ["mse", None])
-def test_what_follows_x_is_its_y_if_the_model_has_a_loss(loss: str | None) -> None:
+def test_what_follows_x_is_its_y_if_the_model_has_a_loss() -> None:
     """Two kinds of images of a model whose `train_step` computes the loss belong to nothing."""
-
-    def build_model() -> keras.Model:
+    for loss in ("mse", None):
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile("sgd", loss)
-        return model
-
-    assert len(looked_at(apart, model=build_model).faults) == (loss is not None)
+        assert len(looked_at(apart, model=lambda model=model: model).faults) == (loss is not None)
 
 
 def of_grain() -> Any:
@@ -331,7 +285,6 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
     "a dataset of Grain that ends": (of_grain, ["Grain orders and draws anew only in data that go on"]),
     "a PyDataset of another part in each epoch": (OtherPart(), ["If this is one part of a split"]),
     "targets that always come in the same order": (lambda: DataLoader(Samples()), [f"{ALIKE}"]),
-    "one of two datasets that ends first": (one_ends, ["`sample_from_datasets` goes on with what is left"]),
 }  # fmt: skip
 
 
@@ -367,38 +320,21 @@ def without_order() -> Any:
     return tensors().shuffle(COUNT).batch(BATCH).with_options(options)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "said"),
-    [
+def test_what_is_worth_to_know_is_a_note_beside_others() -> None:
+    others = " ".join(looked_at(Shuffled()).notes)
+    for dataset, said in (
         (Memo, "`Memo.seen` grows with the batches"),
-        (Cached, "the cache of `kept` grows with the batches"),
         (without_order, "no fixed order"),
-    ],
-)
-def test_what_is_worth_to_know_is_a_note_beside_others(dataset: Any, said: str) -> None:
-    assert sum(said in note for note in looked_at(dataset).notes) == 1
-    assert not any(said in note for note in looked_at(Shuffled()).notes)
+    ):
+        assert (sum(said in note for note in looked_at(dataset).notes), said in others) == (1, False)
 
 
-@pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_race_between_workers_and_a_draw_is_called_one_where_keras_has_it(workers: int) -> None:
-    raced = workers > 1 and not frameworks.draws_by_epoch()
-    faults = looked_at(DrawnAtTheBegin(workers=workers)).faults
-    assert ["starts its workers before it calls `DrawnAtTheBegin.on_epoch_begin`" in each for each in faults] == (
-        [True] * raced
-    )
-
-
-class InTurns(keras.utils.PyDataset):
+class InTurns(Items):
     """As in many scripts: images and masks of two iterators, whatever the index."""
 
     def __init__(self) -> None:
         super().__init__(workers=1)
         self.images, self.masks = itertools.cycle(X), itertools.cycle(Y)
-
-    def __len__(self) -> int:
-        return COUNT // BATCH
 
     def __getitem__(self, index: int) -> Any:
         return tuple(np.stack([next(each) for _ in range(BATCH)]) for each in (self.images, self.masks))
@@ -439,14 +375,10 @@ def test_an_open_file_that_forked_workers_share_is_a_fault_and_what_does_not_pic
     assert any("`FromAFile.file`, `FromAFile.reader` cannot be pickled" in note for note in found.notes)
 
 
-def test_a_file_that_each_process_opens_itself_is_not_shared() -> None:
+def test_a_file_that_each_process_opens_itself_is_not_shared_and_a_look_does_not_close_the_users() -> None:
     assert looked_at(late := OpenedLate()).notes[1:] == ()
     assert (pickling.open_files(late), len(late[0][0]), pickling.open_files(late)) == ([], BATCH, ["file"])
-
-
-def test_a_copy_that_is_looked_at_does_not_close_the_users_file() -> None:
-    used = FromAFile()
-    looked_at(used)
+    looked_at(used := FromAFile())
     gc.collect()
     used.file.writestr("still", "open")
     assert pickling.open_files(used) == ["file", "reader.file"]
@@ -471,75 +403,33 @@ THROWN: dict[str, tuple[Any, str | None]] = {
 }
 
 
+def after_batches(tell: Callable[..., str | None], dataset: Any) -> str | None:
+    iterator = iter(dataset)
+    for _ in range(100):
+        next(iterator)
+    return tell(iterator, dataset)
+
+
 @pytest.mark.parametrize(("dataset", "share"), cases(THROWN))
 def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
     dataset: Callable[[], Any], share: str | None
 ) -> None:
-    def said() -> str | None:
-        iterator = iter(dataset())
-        for _ in range(100):
-            next(iterator)
-        return tfdata.thrown_away(iterator)
-
+    said = (after_batches(lambda iterator, _: tfdata.thrown_away(iterator), dataset()) for _ in range(5))
     if share is None:  # where the machine stands still, a step that costs nothing takes long
-        assert None in (said() for _ in range(5))
+        assert None in said
     else:
-        assert re.search(f"throws away {share} of the samples", str(said()))
+        assert re.search(f"throws away {share} of the samples", str(next(said)))
 
 
 # A part of a function for which tf.data does not call it several times at once by itself.
 STATEFUL = functools.partial(tf.random.uniform, (), 0, 2, tf.int64)
-ONE_BY_ONE: dict[str, tuple[Any, bool]] = {
-    "one": (lambda: files().map(lambda number, png: decoded(number + STATEFUL(), png)), True),
-    "several": (lambda: files().map(decoded, 2), False),
-    "cheap": (lambda: files().map(lambda number, png: number + STATEFUL()), False),
-    "one file": (
-        lambda: tf.data.Dataset.range(9).interleave(lambda _: files().map(decoded), cycle_length=3).batch(8), True),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize(("dataset", "said"), cases(ONE_BY_ONE))
-def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
-    def is_told() -> bool:
-        iterator = iter(made := dataset())
-        for _ in range(100):
-            next(iterator)
-        return tfdata.one_by_one(iterator, made) is not None
+def test_a_costly_map_that_makes_one_element_after_the_other_is_told() -> None:
+    def told(dataset: Any) -> Iterator[bool]:
+        return (after_batches(tfdata.one_by_one, dataset) is not None for _ in range(5))
 
-    assert is_told() if said else False in (is_told() for _ in range(5))  # a machine may stand still
-
-
-def read(by: str = "FlatMap", microseconds: int = 200, reads: str = "TFRecord") -> dict[str, tuple[int, ...]]:
-    """Return the elements, nanoseconds and inputs of the nodes of a pipeline that reads 500 records."""
-    return {reads: (500, 500_000 * microseconds), by: (500, 9_000, 2, 0), "TensorSlice": (1, 9_000)}
-
-
-def mapped(name: str, elements: int, microseconds: int = 33) -> dict[str, tuple[int, ...]]:
-    """Return the same of one that makes batches of 128."""
-    return {"Root": (3, 9_000), name: (elements, 384_000 * microseconds), "Shuffle": (9_000, 20_000_000)}
-
-
-@pytest.mark.parametrize(
-    ("times", "batch", "said"),
-    [
-        (read(), None, "one thread reads TFRecords"),
-        (read("ParallelInterleaveV4"), None, None),
-        (read(microseconds=20), None, None),
-        (read(reads="Range"), None, None),
-        (mapped("MapAndBatch", 3), 128, "takes 33 us for each element"),
-        (mapped("ParallelMapV2", 384), 128, "takes 33 us for each element"),  # before it
-        (mapped("ParallelMapV2", 3), 128, None),  # behind it
-        (mapped("Map", 384, 500), 128, None),  # a costly one
-    ],
-)
-def test_records_that_one_thread_reads_and_maps_of_many_small_elements_are_told(
-    times: dict[str, tuple[int, ...]], batch: int | None, said: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nodes = [
-        types.SimpleNamespace(name=name, num_elements=count, processing_time=time, inputs=inputs, parameters=[])
-        for name, (count, time, *inputs) in times.items()
-    ]
-    monkeypatch.setattr(tfdata, "nodes_of", lambda _: dict(enumerate(nodes)))
-    told = tfdata.one_for_each(None, batch) if batch else tfdata.one_by_one(None, None)
-    words = said or ("for each element" if batch else "one thread reads TFRecords")
-    assert (words in str(told)) is (said is not None)
+    assert next(told(files().map(lambda number, png: decoded(number + STATEFUL(), png))))
+    assert next(told(tf.data.Dataset.range(9).interleave(lambda _: files().map(decoded), cycle_length=3).batch(8)))
+    for dataset in (files().map(decoded, 2), files().map(lambda number, png: number + STATEFUL())):
+        assert False in told(dataset)  # a machine may stand still

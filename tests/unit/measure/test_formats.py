@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import autopipe as ap
 from autopipe.errors import ConfigError, WorkloadError
@@ -20,7 +17,6 @@ from autopipe.workload.sample import FieldKind
 from tests.fakes.images import in_classes
 from tests.fakes.sources import Made
 
-ENDINGS = ["png", "bmp", "tiff", "webp", "jpg"]
 RAW = "raw pixels"
 FORMS = [AS_THEY_ARE, "JPEG 95", "JPEG 90", "PNG, fast", RAW]
 
@@ -93,28 +89,6 @@ def test_images_of_more_bits_are_offered_forms_that_keep_them(dtype: Any, others
     found = rows(asked(Encoded(3, lambda index: encoded(image, ".tiff")), ap.Decode(1, dtype=dtype), ap.Resize(8, 8)))
     assert {name: form.mean_error for name, form in found.items()} == dict.fromkeys([AS_THEY_ARE, *others, RAW], 0.0)
     assert found[RAW].bytes_per_image == image.nbytes
-
-
-@pytest.mark.parametrize("decode", [ap.Decode(channels=1), ap.Decode(orientation="exif"), ap.Decode(reduce=(8, 8))])
-def test_settings_of_the_decoder_hold_for_every_form(decode: ap.Decode) -> None:
-    forms = rows(asked(Encoded(2, lambda index: encoded(smooth(40, 30), ".jpg")), decode, ap.Resize(8, 8)))
-    assert (forms["PNG, fast"].mean_error, forms[RAW].bytes_per_image) == (0, 40 * 30 * decode.channels)
-
-
-def test_parts_of_a_sample_are_told_apart() -> None:
-    class Two(Made):
-        x_kind = {"left": FieldKind.ENCODED, "right": FieldKind.ENCODED}  # noqa: RUF012
-
-    file = encoded(smooth(8, 8))
-    found = asked(Two(2, lambda index: ({"left": file, "right": file}, index)), ap.Decode(), ap.Resize(8, 8))
-    assert [(form.part, form.name) for form in found.forms] == [*itertools.product(("x.left", "x.right"), FORMS)]
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 9), st.sampled_from(ENDINGS))
-def test_whatever_the_image_its_png_has_its_pixels(height: int, width: int, seed: int, ending: str) -> None:
-    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    forms = rows(asked(Encoded(1, lambda index: encoded(image, f".{ending}")), ap.Decode()))
-    assert forms["PNG, fast"].mean_error == 0
 
 
 def test_nothing_is_written_and_bad_samples_are_left_out(tmp_path: Path) -> None:

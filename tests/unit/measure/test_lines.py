@@ -16,7 +16,6 @@ import pytest
 from autopipe import errors
 from autopipe.measure.lines import Line, Lines, LineWatch
 from autopipe.reports.tables import slow_lines
-from tests.fakes.commands import python, succeeded
 from tests.fakes.facts import known
 
 
@@ -31,22 +30,6 @@ def test_times_of_a_line_add_up_and_the_users_own_threads_come_last() -> None:
     found = Lines.together([Lines(lines=(other,)), *parts])
     assert found.lines == (line(seconds=3.0), other, beside)
     assert (found.seconds, found.forked) == (5.0, True)
-
-
-FORKS = """
-import os
-from autopipe.measure.lines import LineWatch
-
-with (watch := LineWatch()):
-    print(watch.has_forked)
-    if os.fork() == 0:
-        os._exit(0)
-    print(watch.has_forked)
-"""
-
-
-def test_a_watch_notes_that_the_process_has_forked() -> None:
-    assert succeeded(python("-c", FORKS)).stdout.split() == ["False", "True"]
 
 
 def test_files_of_the_users_are_neither_pythons_nor_a_packages() -> None:
@@ -110,51 +93,21 @@ def test_the_line_that_takes_the_time_is_named_in_the_file_of_the_users(tmp_path
     assert not any("reader.work()" in each.code for each in found.own)
 
 
-@pytest.mark.parametrize(
-    ("file", "named"),
-    [("photos/data.py", ("photos/data.py", 6, "self.work()")), ("tensorflow/python/distribute/input_lib.py", None)],
-    ids=["a library's", "an iterator that waits for tf.data"],
-)
-def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users(
-    file: str, named: tuple[Any, ...] | None, tmp_path: Path
-) -> None:
+def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users(tmp_path: Path) -> None:
     reader = module(tmp_path / READER, "def read(data):\n    return data[0]\n")
     other, users = (module(tmp_path / name, WORK) for name in ("site-packages/other/work.py", "users.py"))
-    dataset = "class Data:\n    def __getitem__(self, index):\n        return self.made()\n\n"
-    librarys = module(tmp_path / "site-packages" / file, dataset + "    def made(self):\n        self.work()\n").Data()
-    for work_of, place in ((other, named), (users, (str(tmp_path / "users.py"), 5))):
-        librarys.work = work_of.work
-        found = watched(lambda: reader.read(librarys))
-        first = None if found is None else found.lines[0]
-        assert (first and (first.file, first.line, first.code)[: len(place or ())]) == place
-
-
-@pytest.mark.parametrize("has_task", [False, True])
-def test_a_worker_that_waits_for_a_task_stands_on_no_line_of_those_that_have_forked_it(
-    has_task: bool, tmp_path: Path, read: Any
-) -> None:
-    others = module(tmp_path / "site-packages/other/work.py", WORK)
-    code = "def _bootstrap(f):\n    f()\n\ndef launch(f):\n    _bootstrap(f)\n"
-    forks = module(tmp_path / "site-packages/multiprocessing/popen_fork.py", code)
-    users = module(tmp_path / "users.py", f"def make():\n    launch(task)\n\n{WORK}")
-    users.launch, users.task = forks.launch, users.work if has_task else others.work
-    found = watched(lambda: read(users.make))
-    lines = () if found is None else found.lines
-    assert {each.code for each in lines} == ({COSTS} if has_task else set())
-
-
-def test_a_watch_that_its_own_thread_drops_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where garbage is collected in it."""
-    watch, ended = LineWatch(), threading.Event()
-
-    def look(*, counted: bool = True) -> None:
-        watch.stop()
-        ended.set()
-
-    monkeypatch.setattr(watch._tally, "look", look)
-    watch.start()
-    assert ended.wait(60)
-    assert watch.stop() is None
+    code = "class Data:\n    def __getitem__(self, index):\n        return self.made()\n\n"
+    code += "    def made(self):\n        self.work()\n"
+    for file, named in (
+        ("photos/data.py", ("photos/data.py", 6, "self.work()")),
+        ("tensorflow/python/distribute/input_lib.py", None),  # an iterator that waits for tf.data
+    ):
+        librarys = module(tmp_path / "site-packages" / file, code).Data()
+        for work_of, place in ((other, named), (users, (str(tmp_path / "users.py"), 5, COSTS))):
+            librarys.work = work_of.work
+            found = watched(functools.partial(reader.read, librarys))
+            first = None if found is None else found.lines[0]
+            assert (first and (first.file, first.line, first.code)) == place
 
 
 def test_no_garbage_is_collected_while_python_lists_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from autopipe.errors import LoaderError
 from autopipe.measure.randomness import Look, OtherSeeds, digests, watch_maps
 from autopipe.pipeline.wrap import WrappedData
-from tests.fakes.commands import python, succeeded
 from tests.fakes.data_loader import DataLoader
 from tests.fakes.reports import Told
 
@@ -90,7 +89,7 @@ def shuffled(items: Items) -> None:
 
 
 def by_sample(items: Items, rows: Any, x: Array) -> Array:
-    return np.concatenate([brightness(x[at : at + 1], default_rng(int(row)).random) for at, row in enumerate(rows)])
+    return np.stack([noise(each, default_rng(int(row)).random) for each, row in zip(x, rows, strict=True)])
 
 
 def batches(order: Any = Y) -> Iterator[Any]:
@@ -105,10 +104,6 @@ def seeded_generator(given: Iterable[Any] = ()) -> Iterator[Any]:
 
 def tensors(x: Array = X) -> Any:
     return tf.data.Dataset.from_tensor_slices((x, Y))
-
-
-def ops_with_a_seed() -> Any:
-    return tensors().map(lambda x, y: (tf.image.random_brightness(x, 0.4, seed=1), y)).batch(BATCH)
 
 
 def seeds_from_a_counter() -> Any:  # as TensorFlow's guide of data augmentation has it
@@ -154,29 +149,19 @@ def found(make: Callable[..., Any], steps: int | None = None) -> list[str]:
     return [each for each in (look.over_epochs(10.0), look.over_workers()) if each is not None]
 
 
-class Rows:
-    """A source of Grain's, and what is done with its samples."""
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, index: int) -> Any:
-        return X[index : index + 1]
-
-
 class Noisy(grain.transforms.RandomMap):
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
-        return noise(element, rng.random)[0]
+        return noise(element[np.newaxis], rng.random)[0]
 
 
 def by_sampler(epochs: int | None = 1) -> Any:
     sampler = grain.samplers.IndexSampler(COUNT, shuffle=True, seed=2, num_epochs=epochs)
     operations = [Noisy(), grain.transforms.Batch(BATCH)]
-    return grain.DataLoader(data_source=Rows(), sampler=sampler, operations=operations, worker_count=0)
+    return grain.DataLoader(data_source=X, sampler=sampler, operations=operations, worker_count=0)
 
 
 def mapped(*, goes_on: bool = False) -> Any:
-    dataset = grain.MapDataset.source(Rows()).seed(2).shuffle().random_map(Noisy()).batch(BATCH)
+    dataset = grain.MapDataset.source(X).seed(2).shuffle().random_map(Noisy()).batch(BATCH)
     return dataset.repeat() if goes_on else dataset
 
 
@@ -193,7 +178,8 @@ PLANTED: dict[str, tuple[Any, ...]] = {
         lambda: Items(with_global(flip), begin=lambda _: np.random.seed(0), workers=3), EPOCHS),
     "a PyDataset with a generator for each sample, shuffled": (lambda: Items(by_sample, end=shuffled), EPOCHS),
     "a generator function with a seed": (seeded_generator, EPOCHS),
-    "tf.data whose op has a seed": (ops_with_a_seed, EPOCHS),
+    "tf.data whose op has a seed": (
+        lambda: tensors().map(lambda x, y: (tf.image.random_brightness(x, 0.4, seed=1), y)).batch(BATCH), EPOCHS),
     "tf.data with seeds from a counter, made before": (functools.cache(seeds_from_a_counter), EPOCHS),
     "tf.data with NumPy in a map": (numpy_in_a_map, EPOCHS),
     "a generator of NumPy's bits for each batch, in threads": (
@@ -245,7 +231,7 @@ CLEAN: dict[str, Callable[..., Any]] = {
     "workers that are seeded, of flips": lambda: DataLoader(Samples(with_global(flip)), num_workers=4, shuffle=True),
     "workers without anything random": lambda: DataLoader(Samples(unchanged), num_workers=2),
     "no workers": lambda: DataLoader(Samples(with_own(noise))),
-    "Grain's order alone": lambda: grain.MapDataset.source(Rows()).seed(2).shuffle().batch(BATCH),
+    "Grain's order alone": lambda: grain.MapDataset.source(X).seed(2).shuffle().batch(BATCH),
 }  # fmt: skip
 
 
@@ -271,41 +257,6 @@ def test_a_generator_that_goes_on_is_compared_with_what_comes_next() -> None:
     endless = lambda: seeded_generator(itertools.cycle(batches()))  # noqa: E731
     for make in (endless, lambda: by_sampler(None), lambda: mapped(goes_on=True)):
         assert found(make, steps=COUNT // BATCH) == []
-
-
-FORKS = """
-import multiprocessing
-import keras, numpy as np
-import tensorflow as tf
-from autopipe.measure.randomness import Look
-from autopipe.pipeline.wrap import WrappedData
-from tests.fakes.reports import Told
-
-tf.zeros(1)  # no process may be forked from this one any more
-
-class Items(keras.utils.PyDataset):
-    def __setstate__(self, state):
-        vars(self).update(state)
-        self.meeting = multiprocessing.get_context("fork").Barrier(2)  # each worker makes every second batch
-
-    __len__ = lambda self: 6
-
-    def __getitem__(self, index):
-        if multiprocessing.parent_process() is not None:
-            self.meeting.wait(60)
-        x = np.full((8, 8, 8, 1), index, np.float32)
-        return x + np.random.random((8, 1, 1, 1)).astype(np.float32), np.arange(8)
-
-for forks in (True, False):
-    make = lambda forks: Items(workers=2, use_multiprocessing=forks)
-    print(Look(WrappedData(make, {"forks": [True, False]}), {"forks": forks}, Told()).over_workers())
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_keras_forks_with_one_state_are_found() -> None:
-    forked, threads = succeeded(python("-c", FORKS)).stdout.splitlines()
-    assert (WORKERS in forked, threads) == (True, "None")
 
 
 def test_other_seeds_are_given_to_whoever_asks_and_afterwards_all_is_as_before() -> None:

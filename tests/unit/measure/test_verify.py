@@ -45,14 +45,13 @@ def epoch(x: NDArray[np.float32]) -> _Epoch:
     return _Epoch((x,), (np.arange(len(x)),), np.arange(len(x)))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("in_the_reference", [False, True])
-def test_a_value_that_lacks_on_one_side_only_is_told(value: float, in_the_reference: bool) -> None:
-    whole, broken = epoch(np.full((4, 2), 0.5, np.float32)), epoch(np.full((4, 2), 0.5, np.float32))
-    broken.x[0][2, 1] = value
-    found = _compare(CONFIG, *((broken, whole) if in_the_reference else (whole, broken)))
-    assert found.message == "NaN or infinite values stand where others should"
-    assert not tables.agrees(Mock(agreements=[found]))
+def test_a_value_that_lacks_on_one_side_only_is_told() -> None:
+    for value, in_the_reference in itertools.product((np.nan, np.inf), (False, True)):
+        sides = epoch(np.full((4, 2), 0.5, np.float32)), epoch(np.full((4, 2), 0.5, np.float32))
+        sides[0].x[0][2, 1] = value
+        found = _compare(CONFIG, *(sides if in_the_reference else sides[::-1]))
+        assert found.message == "NaN or infinite values stand where others should"
+        assert not tables.agrees(Mock(agreements=[found]))
 
 
 DATA = np.arange(24, dtype=np.float32).reshape(12, 2)
@@ -194,9 +193,10 @@ def test_values_that_a_training_does_not_stand_are_noted(model: Any) -> None:
     assert [note.startswith(each) for note, each in zip(notes, said, strict=True)] == [True] * len(said)
 
 
-@pytest.mark.parametrize(("most", "said"), [(4, ["x has 4 shapes, such as (1, 2) and (4, 2): JAX"]), (2, [])])
-def test_samples_of_many_shapes_are_told_by_the_sizes_that_they_have(most: int, said: list[str]) -> None:
-    values = Values()
-    for length in range(8):
-        values.note(({"text": np.zeros((3, 1 + length % most, 2)), "other": np.zeros((3, 1))}, np.arange(3)))
-    assert [note.partition(" compiles")[0] for note in values.notes(None)] == said
+def test_samples_of_many_shapes_are_told_by_the_sizes_that_they_have() -> None:
+    for most, said in ((4, ["x has 4 shapes, such as (1, 2) and (4, 2): JAX"]), (2, [])):
+        values = Values()
+        for length in range(8):
+            x = {"text": np.zeros((3, 1 + length % most, 2)), "other": np.zeros((3, 1))}
+            values.note((x, np.arange(3)))
+        assert [note.partition(" compiles")[0] for note in values.notes(None)] == said

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import errno
 import functools
-import importlib.util
 import os
-import py_compile
 import signal
 import socket
 import subprocess
@@ -36,29 +34,20 @@ def log() -> Iterator[ChildLog]:
     log.close()
 
 
-@pytest.mark.parametrize(
-    ("before", "printed", "tail"),
-    [
-        (b"before\n", b"one\ntwo\n", "one\ntwo"),
-        (b"", b"x" * (3 * TAIL_BYTES), "x" * TAIL_BYTES),  # one endless line
-        (b"", b"\xff\xfe ok", "\ufffd\ufffd ok"),  # bytes that are no text
-    ],
-    ids=["since the mark", "one line", "no text"],
-)
-def test_the_tail_is_what_was_printed_since_the_mark(log: ChildLog, before: bytes, printed: bytes, tail: str) -> None:
-    os.write(log.fd, before)
-    log.mark()
-    os.write(log.fd, printed)
-    assert log.tail() == tail
-
-
-def test_a_long_tail_is_cut_at_a_line_and_a_log_out_of_bounds_is_emptied_and_goes_on(
-    log: ChildLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tail_is_what_was_printed_since_the_mark(log: ChildLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    for printed, expected in (
+        (b"one\ntwo\n", "one\ntwo"),
+        (b"x" * (3 * TAIL_BYTES), "x" * TAIL_BYTES),  # one endless line
+        (b"\xff\xfe ok", "\ufffd\ufffd ok"),  # bytes that are no text
+    ):
+        os.write(log.fd, b"before\n")
+        log.mark()
+        os.write(log.fd, printed)
+        assert log.tail() == expected
     os.write(log.fd, b"".join(b"line %d\n" % number for number in range(5000)))
-    tail = log.tail()
+    tail = log.tail()  # which is cut at a line
     assert (tail[:5], tail[-9:], len(tail) <= TAIL_BYTES) == ("line ", "line 4999", True)
-    monkeypatch.setattr(child, "LIMIT_BYTES", 10)
+    monkeypatch.setattr(child, "LIMIT_BYTES", 10)  # out of bounds it is emptied and goes on
     log.cut()
     os.write(log.fd, b"more\n")
     assert (log.size_bytes, log.tail()) == (5, "more")
@@ -166,23 +155,6 @@ def test_a_signal_is_not_lost_where_the_block_fails_and_elsewhere_nothing_is_to_
     with uninterrupted():
         signal.raise_signal(signal.SIGINT)
     assert handler_within() is signal.SIG_IGN
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_children_share_bytecode_where_none_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
-) -> None:
-    source = tmp_path / "keras.py"
-    source.write_text("")
-    if kept:
-        py_compile.compile(str(source))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.util.spec_from_file_location(name, source))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    found = child._environment(Launch(workload="train.py:workload"), {})
-    assert found["PYTHONDONTWRITEBYTECODE"] == ("1" if kept else "")
-    assert found.get("PYTHONPYCACHEPREFIX") == (None if kept else str(tmp_path / "autopipe" / "bytecode"))
 
 
 @pytest.fixture

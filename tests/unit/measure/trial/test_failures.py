@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import errno
 import faulthandler
-import queue
+import itertools
 import re
 import signal
 from pathlib import Path
@@ -82,9 +82,8 @@ GIB = 1 << 30
 PLENTY, MUCH, KERNEL = (GIB, 0), (9 * GIB, 0), (GIB, 1)  # the most that it held, and kills for memory
 
 
-@pytest.mark.parametrize(
-    ("status", "memory", "kind", "words"),
-    [
+def test_a_death_is_named_and_blamed_on_memory_only_if_the_kernel_says_so() -> None:
+    for status, memory, kind, words in (
         (-signal.SIGKILL, PLENTY, FailureKind.CRASHED, "SIGKILL"),
         (-signal.SIGKILL, MUCH, FailureKind.CRASHED, "9 GiB"),  # what it held is told
         (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY, "SIGKILL"),  # only if the kernel says so
@@ -92,14 +91,9 @@ PLENTY, MUCH, KERNEL = (GIB, 0), (9 * GIB, 0), (GIB, 1)  # the most that it held
         (-250, PLENTY, FailureKind.CRASHED, "was ended by signal 250"),
         (3, KERNEL, FailureKind.CRASHED, "exited with status 3"),
         (None, PLENTY, FailureKind.CRASHED, "closed its channel"),
-    ],
-)
-def test_a_death_is_named_and_blamed_on_memory_only_if_the_kernel_says_so(
-    status: int | None, memory: tuple[int, int], kind: FailureKind, words: str
-) -> None:
-    failure = supervise.dead(Phase.MEASURE, status, *memory)
-    assert kind is failure.kind
-    assert words in failure.message
+    ):
+        failure = supervise.dead(Phase.MEASURE, status, *memory)
+        assert (failure.kind, words in failure.message) == (kind, True)
 
 
 def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory() -> None:
@@ -218,26 +212,15 @@ def test_an_exception_is_called_as_code_calls_it_and_no_hint_speaks_of_a_sample_
     assert "--files" in str(failure_of(error, Phase.FILL, "train.py:workload").hint)
 
 
-def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
-    with pytest.raises(queue.Empty) as raised:
-        queue.Queue[int]().get_nowait()
-    stack = known(raised.value.__traceback__).tb_next  # without the line above
-    failure = failure_of(raised.value.with_traceback(stack), Phase.BUILD)
-    assert re.fullmatch(r"Empty\n  queue.py, line \d+, in get: raise Empty", failure.message)
-
-
-@pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("Received a label value of 4 which is outside the valid range of [0, 3).", "an output for each class"),
-        ("y_true and y_pred have different structures.\ny_true: {'a': *}\ny_pred: *", "have the same parts"),
-        ("Arguments `target` and `output` must have the same shape. Received: (8, 1), (8, 3)",
-         "sparse_categorical_crossentropy"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("phase", [Phase.WARM_UP, Phase.FIRST_BATCH, Phase.MEASURE])
-def test_outputs_that_do_not_fit_y_are_of_the_model_whenever_that_shows(phase: Phase, said: str, hint: str) -> None:
-    failure = failure_of(ValueError(said), phase)
-    assert (failure.kind, hint in str(failure.hint)) == (FailureKind.BUILD, True)
-    of_masks = f"{said}  Label values: {'0 1 ' * 99} [[{{{{node Op}}}}]]"
-    assert "Label values" not in failure_of(ValueError(of_masks), phase).message
+def test_outputs_that_do_not_fit_y_are_of_the_model_whenever_that_shows() -> None:
+    shapes = "Arguments `target` and `output` must have the same shape. Received: (8, 1), (8, 3)"
+    hints = {
+        "Received a label value of 4 which is outside the valid range of [0, 3).": "an output for each class",
+        "y_true and y_pred have different structures.\ny_true: {'a': *}\ny_pred: *": "have the same parts",
+        shapes: "sparse_categorical_crossentropy",
+    }
+    for phase, said in itertools.product((Phase.WARM_UP, Phase.FIRST_BATCH, Phase.MEASURE), hints):
+        failure = failure_of(ValueError(said), phase)
+        assert (failure.kind, hints[said] in str(failure.hint)) == (FailureKind.BUILD, True)
+        of_masks = f"{said}  Label values: {'0 1 ' * 99} [[{{{{node Op}}}}]]"
+        assert "Label values" not in failure_of(ValueError(of_masks), phase).message

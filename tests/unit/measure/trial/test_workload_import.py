@@ -88,12 +88,6 @@ def test_a_file_may_import_relative_to_the_package_that_its_folder_is(write: Wri
     assert str(Path(name).resolve()) not in sys.path  # its modules hide none of Python's own
 
 
-def test_a_file_that_is_imported_already_is_taken_whatever_its_name(write: Write) -> None:
-    write("imported_package/train_here.py", GOOD)
-    module = importlib.import_module("imported_package.train_here")
-    assert load_workload("imported_package/train_here.py:workload") is module.workload
-
-
 WANTS_ARGUMENTS = """
 import argparse
 parser = argparse.ArgumentParser()
@@ -191,11 +185,11 @@ loader, ds = Readable(), Specified()
 """
 
 
-@pytest.mark.parametrize("name", ["photos", "make", "batches", "loader", "ds"])
-def test_a_dataset_of_the_users_own_is_a_workload_without_a_model(write: Write, name: str) -> None:
+def test_a_dataset_of_the_users_own_is_a_workload_without_a_model(write: Write) -> None:
     write("train_me.py", DATASETS)
-    workload = load_workload(f"train_me.py:{name}")
-    assert (workload.model, workload.batch_size, len(workload.data)) == (None, 2, 6)
+    for name in ("photos", "make", "batches", "loader", "ds"):
+        workload = load_workload(f"train_me.py:{name}")
+        assert (workload.model, workload.batch_size, len(workload.data)) == (None, 2, 6)
 
 
 def test_a_function_that_nobody_but_an_artifact_names_is_not_called(write: Write) -> None:
@@ -220,6 +214,9 @@ def test_a_file_is_loaded_once_and_what_it_defines_can_be_pickled_by_name(write:
     workload = load_workload(OURS)
     assert (load_workload(OURS) is workload, type(workload.data).__module__) == (True, "train_me")
     assert isinstance(pickle.loads(pickle.dumps(workload.data)), type(workload.data))
+    write("imported_package/train_here.py", GOOD)
+    module = importlib.import_module("imported_package.train_here")  # whatever its name
+    assert load_workload("imported_package/train_here.py:workload") is module.workload
     first, second = write("a/train_me.py", GOOD), write("b/train_me.py", GOOD.replace("=2", "=3"))
     assert [load_workload(f"{path}:workload").batch_size for path in (first, second, first)] == [2, 3, 2]
 
