@@ -256,6 +256,18 @@ def test_sound_datasets_have_no_faults(dataset: Any) -> None:
     assert not any("sample weight" in note for note in found.notes)
 
 
+class Tossing(Items):
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return x * np.random.choice([1, -1]), y
+
+
+def test_a_coin_for_each_batch_is_no_fault_though_it_comes_out_alike_at_first() -> None:
+    for seed in range(8):
+        np.random.seed(seed)
+        assert looked_at(Tossing()).faults == ()
+
+
 def test_what_follows_x_is_its_y_if_the_model_has_a_loss() -> None:
     """Two kinds of images of a model whose `train_step` computes the loss belong to nothing."""
     for loss in ("mse", None):
@@ -433,3 +445,16 @@ def test_a_costly_map_that_makes_one_element_after_the_other_is_told() -> None:
     assert next(told(tf.data.Dataset.range(9).interleave(lambda _: files().map(decoded), cycle_length=3).batch(8)))
     for dataset in (files().map(decoded, 2), files().map(lambda number, png: number + STATEFUL())):
         assert False in told(dataset)  # a machine may stand still
+
+
+def test_a_map_of_many_small_elements_is_told_to_take_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, elements, microseconds, said in (
+        ("MapAndBatch", 3, 33, True),
+        ("ParallelMapV2", 384, 33, True),  # before it
+        ("ParallelMapV2", 3, 33, False),  # behind it
+        ("Map", 384, 500, False),  # a costly one
+    ):
+        times = {"Root": (3, 9_000), name: (elements, 384_000 * microseconds), "Shuffle": (9_000, 20_000_000)}
+        nodes = [types.SimpleNamespace(name=name, num_elements=n, processing_time=t) for name, (n, t) in times.items()]
+        monkeypatch.setattr(tfdata, "nodes_of", lambda _, nodes=nodes: dict(enumerate(nodes)))
+        assert (f"takes {microseconds} us for each element" in str(tfdata.one_for_each(None, 128))) == said
