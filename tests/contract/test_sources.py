@@ -243,7 +243,7 @@ def assert_same(wanted: Parts, found: object) -> None:
 def test_every_source_of_the_core_is_here() -> None:
     public = [getattr(ap, name) for name in ap.__all__]
     found = {each.__name__ for each in public if isinstance(each, type) and issubclass(each, Source)}
-    assert found == {name.split()[0] for name in CASES}
+    assert found - {"Source"} == {name.split()[0] for name in CASES}
 
 
 def test_samples_come_by_number_in_any_order_from_any_thread(case: Case, tmp_path: Path) -> None:
@@ -314,19 +314,14 @@ def test_kinds_and_sizes_are_those_of_the_samples(case: Case, tmp_path: Path) ->
     assert mean <= asked.mean_bytes(made) <= mean + 120  # a record has its keys and checksums, and a label 8 bytes
 
 
-def test_a_pickle_reads_the_same_and_stays_small(case: Case, tmp_path: Path) -> None:
+def test_a_pickle_reads_the_same_and_digests_are_the_same_until_something_changes(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
     made.read(0)  # what that opened must not be in the pickle
     again = pickle.loads(pickle.dumps(made))
     assert [again.name(number) for number in range(COUNT)] == [made.name(number) for number in range(COUNT)]
     for number in range(COUNT):
         assert_same(case.sample(number), again.read(number))
-    assert again.digest() == asked.digest(made)
-
-
-def test_the_digest_is_the_same_until_something_changes(case: Case, tmp_path: Path) -> None:
-    made = case.make(tmp_path, COUNT)
-    assert asked.digest(made) == asked.digest(made)
+    assert again.digest() == asked.digest(made) == asked.digest(made)
     assert all(key and value for key, _, value in (each.partition("=") for each in asked.digest(made).split()))
     assert asked.digest(case.make(tmp_path / "more", COUNT + 1)) != asked.digest(made)
     if case.file is not None:
@@ -357,7 +352,7 @@ def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: P
     )
     read = made.read(0)
     sample = planner.normalise(read, structure(read))
-    spec = planner._described(made, {0: sample}, structure(read))
+    spec = planner.described(made, {0: sample}, structure(read))
     plain = asked.plain(made, spec, "np")
     assert asked.plain(made, spec, "tf").arguments
     body = [*plain.reading, f"return {packed(spec)}"]

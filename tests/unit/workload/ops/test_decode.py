@@ -253,6 +253,8 @@ def test_a_small_file_that_claims_to_be_huge_and_a_deep_one_that_is_too_large_ar
     data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
     with pytest.raises(BadSampleError, match="20000 x 20000"):
         decode(bytes(data), 3)
+    three = FILES["progressive jpeg"], FILES["jpeg"], FILES["progressive jpeg"][:8]
+    assert [ap.Decode.is_progressive(each) for each in three] == [True, False, False]
     with pytest.raises(BadSampleError, match="at most 100 pixels"):
         pixels_of(encoded(DEEP, ".png"), ap.Decode(dtype="uint16", max_pixels=100))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import math
@@ -510,13 +511,13 @@ def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(ops: Any, labels: A
 def test_the_library_mixes_to_the_bits_of_numpy(op: Op, size: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers, random = np.random.default_rng(0), np.random.default_rng(1).random((size[0], 6))
     random[0, 4:] = 1 - 2**-53  # the last place
-    targets: list[Any] = [numbers.random((size[0], 7), np.float32), numbers.random(size[0], np.float32)]
+    targets: list[Any] = [None, numbers.random((size[0], 7), np.float32), numbers.random(size[0], np.float32)]
     if isinstance(op, ap.CutMix):
         targets += [numbers.integers(0, 9, size, np.uint8), numbers.random((*size, 5))]
     for dtype, y in itertools.product(("uint8", "uint16", "float32"), targets):
         x = numbers.integers(0, 256, (*size, 3)).astype(dtype) * (257 if dtype == "uint16" else 1)
-        by_library = op.mix((x.copy(), y.copy()), random)
+        by_library = op.mix(copy.deepcopy((x, y)), random)
         with monkeypatch.context() as python:
             python.setattr(native, "mix", lambda *_: False)
-            by_numpy = op.mix((x.copy(), y.copy()), random)
-        assert [part.tobytes() for part in by_library] == [part.tobytes() for part in by_numpy]
+            by_numpy = op.mix(copy.deepcopy((x, y)), random)
+        assert [np.asarray(part).tobytes() for part in by_library] == [np.asarray(part).tobytes() for part in by_numpy]
