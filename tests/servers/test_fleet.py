@@ -31,10 +31,6 @@ parameters:
 """
 
 
-def of_b() -> Surface:
-    return Surface(cores=4, model_rate=60_000.0, noise=0.01, quirks=2)
-
-
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An artifact that another machine has tuned, of a workload that is never imported."""
@@ -56,11 +52,12 @@ MANY = textwrap.dedent(
 
     import autopipe as ap
     from tests.fakes.fleet import Fleet, Trials, imaginary
-    from tests.servers.test_fleet import JOBS, of_b
+    from tests.fakes.surface import Surface
+    from tests.servers.test_fleet import JOBS
 
     path = Path(sys.argv[1])
     fleet = Fleet(pytest.MonkeyPatch())
-    fleet.at(imaginary(cores=4), of_b())
+    fleet.at(imaginary(cores=4), Surface(cores=4, model_rate=60_000.0, noise=0.01, quirks=2))
 
     def append(name):
         with (path.parent / name).open("a") as file:

@@ -88,11 +88,6 @@ class Stream(IterableDataset[Any]):
         return iter(X)
 
 
-class Counted(Stream):
-    def __len__(self) -> int:
-        return len(X)
-
-
 class Again:
     """A sampler without an end."""
 
@@ -111,11 +106,10 @@ class Repeating(DataLoader[Any]):
     [
         (Named(), "is a sample"),
         (DataLoader(Stream(), batch_size=4), "have no index"),
-        (DataLoader(Counted(), batch_size=4), "have no index"),
         (DataLoader(Named(), batch_size=4, sampler=Again()), "gave 100,000 and more"),
         (Repeating(Named(), batch_size=4), "`Repeating` has an `__iter__` of its own"),
     ],
-    ids=["samples", "no index", "a length and no index", "no end", "own batches"],
+    ids=["samples", "no index", "no end", "own batches"],
 )
 def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):

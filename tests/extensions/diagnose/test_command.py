@@ -36,18 +36,18 @@ def test_what_python_asks_for_and_cannot_have_is_named(options: dict[str, Any], 
         diagnose(**{"script": "nowhere.py", **options})
 
 
-@pytest.mark.parametrize("named", [["-m", "package.train"], ["package.train"], ["-m", "package"]])
-def test_a_module_runs_as_after_python(
+@pytest.mark.parametrize("named", [["-m", "package.train"], ["package.train"], ["-m", "package"], ["package/train.py"]])
+def test_a_module_or_a_script_of_a_package_runs_as_after_python(
     named: list[str], autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "package").mkdir()  # without __init__.py, as a namespace
+    (tmp_path / "package/data.py").touch()
     for name in ("train", "__main__"):
-        code = "import sys, package; open('ran', 'w').write(' '.join([__spec__.name, *sys.argv[1:]]))"
+        code = "import sys; from . import data; open('ran', 'w').write(' '.join([__spec__.name, *sys.argv[1:]]))"
         (tmp_path / f"package/{name}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     assert autopipe("diagnose", *named, "--epochs", "3").status == Exit.NOTHING_MEASURED  # it trains nothing
-    name = "package.train" if "package.train" in named else "package.__main__"
-    assert Path("ran").read_text() == f"{name} --epochs 3"
+    assert Path("ran").read_text() == f"package.{'train' if 'train' in named[-1] else '__main__'} --epochs 3"
 
 
 def test_a_signal_that_comes_while_the_script_is_being_started_ends_the_script(

@@ -252,15 +252,6 @@ def test_a_script_that_is_not_seen_to_train_is_told_why_and_what_to_do(code: str
     assert re.search(said, refused(run(tmp_path, script, backend=backend)), re.DOTALL)
 
 
-def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "data.py").write_text(HEAD)
-    fit = "from .data import model, x, y\nif __name__ == '__main__':\n    model.fit(x, y, batch_size=4, epochs=4)\n"
-    (tmp_path / "package" / "train.py").write_text(fit)
-    (watched,) = seen(autopipe("diagnose", "--json", "--steps", "6", "package/train.py", cwd=tmp_path))
-    assert watched["batch_size"] == 4
-
-
 def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:
     told = succeeded(run(tmp_path, HEAD + SEVERAL, "--keep-running")).stdout
     assert (told.count("verdict"), "fit is fit JAXTrainer." in told) == (2, True)
@@ -292,7 +283,7 @@ def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp
 def test_the_code_that_a_diagnosis_gives_runs_as_pasted(guarded: bool, tmp_path: Path) -> None:
     top = f"{HEAD}{SLOWER}"
     script = top + ("if __name__ == '__main__':\n    " if guarded else "") + "build_model().fit(data, epochs=1000)\n"
-    (watched,) = map(Watched.model_validate, seen(run(tmp_path, script, "--json", "--steps", "8")))
+    watched = Watched.model_validate_json(succeeded(run(tmp_path, script, "--json", "--steps", "8")).stdout)
     assert watched.code is not None
     pasted = written(watched.code, watched.data, watched.batch_size)
     assert re.search("Add to train.py.*Then: autopipe tune train.py:workload", pasted)

@@ -24,7 +24,7 @@ from autopipe.extensions.diagnose import child, loop, samples, steps
 from autopipe.extensions.diagnose.data import begins_anew
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
-from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, to_paste
+from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
 from autopipe.hardware import machine
 from autopipe.measure import epochs
 from autopipe.measure.outcome import Resources
@@ -160,6 +160,27 @@ def test_waiting_is_told_from_the_loops_own_work(clock: Clock) -> None:
     assert waits.possible_gain == pytest.approx(30 / 9.0, rel=0.1)
     assert waits.images_per_second == pytest.approx(1.0)
     assert looped(clock, 0.01, 1.0).verdict is Verdict.MODEL
+
+
+DataLoader = type("DataLoader", (), {"__module__": "torch.utils.data.dataloader", "num_workers": 0})
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "option"),
+    [
+        ("transformers.trainer", DataLoader(), "dataloader_num_workers= of TrainingArguments, 0 now"),
+        ("ultralytics.engine.trainer", DataLoader(), "workers= of `train`, 0 now"),
+        ("mine", DataLoader(), "its num_workers=, 0 now"),
+        ("transformers.trainer", iter(BATCHES), "a loader that reads ahead"),
+    ],
+)
+def test_the_next_step_is_the_option_of_what_makes_the_loader(
+    module: str, data: Any, option: str, clock: Clock
+) -> None:
+    names: dict[str, Any] = {"__name__": module, "looped": looped}
+    exec("def train(*given): return looped(*given)", names)
+    found = names["train"](clock, 3.0, 1.0, 0.0, data)
+    assert f"The next step is {option}" in sentence(found.model_copy(update={"cores": 2.0}))
 
 
 def test_batches_without_a_sample_are_counted(clock: Clock) -> None:
