@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from tests.contract.test_loaders import digest, exact_workload, expected_batches
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 from tests.fakes import consumers
 from tests.fakes.commands import autopipe, content, environment, python, succeeded
+from tests.fakes.sources import Made
 
 pytestmark = [
     pytest.mark.timeout(200),
@@ -71,49 +71,36 @@ class Deadly:
         return x
 
 
-class Numbered:
-    """Ten tiny images that hold their numbers."""
-
-    def __len__(self) -> int:
-        return 10
-
-    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        return np.full((2, 2, 3), index, np.uint8), index
-
-
-def numbered(function: Callable[[NDArray[Any]], NDArray[Any]]) -> ap.Workload:
-    return ap.Workload(data=Numbered(), ops=[ap.Map(function)], batch_size=2)
-
-
-def test_a_worker_that_dies_twice_on_a_batch_is_made_up_for(tmp_path: Path, ray_nodes: Any) -> None:
+@pytest.mark.parametrize("times", [2, 99])
+def test_a_worker_that_dies_is_made_up_for_twice_and_then_its_batch_is_to_blame(
+    times: int, tmp_path: Path, ray_nodes: Any
+) -> None:
     deaths = tmp_path / "deaths"
-    deaths.write_text("." * 2)  # none while the workload is looked at
-    workload = numbered(Deadly(deaths, 2))
+    deaths.write_text("." * times)  # none while the workload is looked at
+    data = Made(10, lambda index: (np.full((2, 2, 3), index, np.uint8), index))
+    workload = ap.Workload(data=data, ops=[ap.Map(Deadly(deaths, times))], batch_size=2)
+    said = r"died 3 times on one batch, with the samples .*\b7\b.* of epoch 0"
     with opened(workload, ray_nodes) as loader:
         deaths.write_text("")
-        labels = [int(label) for _, y in loader.batches(0) for label in y]
-    assert sorted(labels) == list(range(10))
-    assert deaths.read_text() == ".."
+        with pytest.raises(WorkerDiedError, match=said) if times > 2 else contextlib.nullcontext():
+            assert sorted(int(label) for _, y in loader.batches(0) for label in y) == list(range(10))
+    assert times > 2 or deaths.read_text() == ".."
 
 
-def test_a_batch_on_which_workers_keep_dying_is_to_blame(tmp_path: Path, ray_nodes: Any) -> None:
-    deaths = tmp_path / "deaths"
-    deaths.write_text("." * 99)
-    with opened(numbered(Deadly(deaths, 99)), ray_nodes) as loader:
-        deaths.write_text("")
-        with pytest.raises(WorkerDiedError, match=r"died 3 times on one batch, with the samples .*\b7\b.* of epoch 0"):
-            list(loader.batches(0))
+def opened_high(path: Path) -> int:
+    """Open a file or folder by a number that no worker has open."""
+    low = os.open(path, os.O_RDONLY)
+    try:
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 777)
+    finally:
+        os.close(low)
 
 
 class OnlyHere:
     """A source that reads a file which only the process that opened it has."""
 
-    def __init__(self, path: Path, *, tells: bool) -> None:
-        self._file = os.open(path, os.O_RDONLY)
-        self.path, self.tells = f"/proc/self/fd/{self._file}", tells
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
+    def __init__(self, number: int, *, tells: bool) -> None:
+        self.path, self.tells = f"/proc/self/fd/{number}", tells
 
     def __len__(self) -> int:
         return 4
@@ -125,37 +112,20 @@ class OnlyHere:
         return np.full((2, 2, 3), Path(self.path).read_bytes()[index], np.uint8)
 
 
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[Callable[..., OnlyHere]]:
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_file_that_a_node_lacks_is_named_before_any_is_read_or_later(
+    tells: bool, tmp_path: Path, ray_nodes: Any
+) -> None:
     (tmp_path / "data").write_bytes(bytes(range(4)))
-    made: list[OnlyHere] = []
-
-    def make(*, tells: bool) -> OnlyHere:
-        spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(700)]  # a number that no worker has open
-        made.append(OnlyHere(tmp_path / "data", tells=tells))
-        for descriptor in spare:
-            os.close(descriptor)
-        return made[-1]
-
-    yield make
-    for each in made:
-        os.close(each._file)
-
-
-def test_a_file_that_a_node_lacks_is_named_before_any_is_read(held: Callable[..., OnlyHere], ray_nodes: Any) -> None:
-    source = held(tells=True)
-    with pytest.raises(DataError, match=r"is on this machine, but not on the node `.*` of the Ray cluster") as caught:
-        opened(ap.Workload(data=source, ops=[], batch_size=2), ray_nodes)
-    assert source.path in caught.value.message
-    assert "every node can read" in str(caught.value.hint)
-
-
-def test_a_file_that_a_node_lacks_later_is_named_with_it(held: Callable[..., OnlyHere], ray_nodes: Any) -> None:
-    with (
-        opened(ap.Workload(data=held(tells=False), ops=[], batch_size=2), ray_nodes) as loader,
-        pytest.raises(DataError, match="On the node `") as caught,
-    ):
-        list(loader.batches(0))
+    number = opened_high(tmp_path / "data")
+    said = rf"`/proc/self/fd/{number}` is on this machine, but not on the node `.*` of the Ray cluster"
+    work = ap.Workload(data=OnlyHere(number, tells=tells), ops=[], batch_size=2)
+    try:
+        with pytest.raises(DataError, match=said if tells else "On the node `") as caught:  # noqa: SIM117
+            with opened(work, ray_nodes) as loader:
+                list(loader.batches(0))
+    finally:
+        os.close(number)
     assert "every node can read" in str(caught.value.hint)
 
 
@@ -307,14 +277,12 @@ def test_a_cluster_writes_the_same_files(photos: Path, tmp_path: Path, ray_nodes
 
 
 def test_a_folder_that_nodes_do_not_share_is_named(photos: Path, tmp_path: Path, ray_nodes: Any) -> None:
-    job = converting.job(exact_workload(photos), "array", tmp_path / "set")
-    folder = os.open(tmp_path, os.O_RDONLY)
-    high = fcntl.fcntl(folder, fcntl.F_DUPFD_CLOEXEC, 777)  # a number that no worker has open
-    os.close(folder)
+    number = opened_high(tmp_path)
     try:
-        elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{high}/other")
+        elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{number}/other")
         with pytest.raises(StorageError, match=r"cannot be written to|is not complete"):
             elsewhere.run(by=writer(ray_nodes.address))
     finally:
-        os.close(high)
+        os.close(number)
+    job = converting.job(exact_workload(photos), "array", tmp_path / "set")
     assert job.run(by=writer(ray_nodes.address)).samples == 23
