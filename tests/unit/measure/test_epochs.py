@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from autopipe import frameworks
 from autopipe.errors import DataWarning
 from autopipe.frameworks import grain as grain_data
 from autopipe.frameworks import tfdata
@@ -146,6 +147,11 @@ class Shrinking(Items):
     def __getitem__(self, index: int) -> Any:
         self.size = 2 if index == len(self) - 1 else self.size
         return super().__getitem__(index)
+
+
+class DrawnAtTheBegin(Items):
+    def on_epoch_begin(self) -> None:
+        np.random.shuffle(self.rows)
 
 
 class Turning(Items):
@@ -339,6 +345,14 @@ def test_what_is_worth_to_know_is_a_note_beside_others() -> None:
         (without_order, "no fixed order"),
     ):
         assert (sum(said in note for note in looked_at(dataset).notes), said in others) == (1, False)
+
+
+@pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
+def test_a_race_between_workers_and_a_draw_is_called_one_where_keras_has_it() -> None:
+    said = "starts its workers before it calls `DrawnAtTheBegin.on_epoch_begin`"
+    for workers, raced in ((1, False), (2, not frameworks.draws_by_epoch())):
+        faults = looked_at(DrawnAtTheBegin(workers=workers)).faults
+        assert [said in each for each in faults] == [True] * raced
 
 
 class InTurns(Items):
