@@ -124,6 +124,15 @@ def test_a_result_of_before_two_jumps_is_not_that_of_the_same_batch_after_them(s
     assert again.result() == "0.0"
 
 
+def test_several_batches_can_be_made_in_one_go(stream: Played) -> None:
+    taken = stream.all_of(0)
+    for first, expected in ((0, [0, 1, 2, 3, 4, 5]), (3, [6, 7, 8, 9])):  # an epoch ends
+        task = stream.given(most=3)
+        assert (task.batch, task.count, task.indices.tolist()) == (first, len(expected) // 2, expected)
+        stream.deliver(task, f"{first} and so on")
+    assert taken.result() == ["0 and so on", "3 and so on"]
+
+
 def test_what_several_batches_take_of_the_room_they_take_as_often(stream: Played) -> None:
     stream._seek(0, 0, last=False)
     first = stream.given(most=2)
@@ -291,7 +300,7 @@ def test_large_batches_and_samples_made_one_by_one_come_singly() -> None:
         assert loader.buffered_batches == 1 + 1
     with opened(ap.Arrays(np.zeros((8, 1024, 512, 3), np.uint8)), TOGETHER) as loader:
         assert loader.buffered_batches == 8 + 1
-    with opened(Slow(PIXELS, np.arange(COUNT)), 4, keep="memory:50%") as loader:
+    with opened(type("Slow", (ap.Arrays,), {"spans": None})(PIXELS), 4, keep="memory:50%") as loader:
         assert loader.buffered_batches == 2 * 4 + 1
 
 
@@ -335,10 +344,6 @@ def test_a_sample_that_fails_comes_as_an_error_between_the_batches_before_it_and
         loader.load_state_dict({**loader.state_dict(), "epoch": 1, "batch": behind})
         again = [np.array(y) for _, y in loader.epoch(1)]
         assert np.concatenate(again).tolist() == list(range(behind * SIZE, COUNT))
-
-
-class Slow(ap.Arrays):
-    spans = None
 
 
 WAIT = 30.0  # seconds; nothing here takes a hundredth of it

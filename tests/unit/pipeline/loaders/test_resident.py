@@ -34,6 +34,7 @@ from tests.unit.pipeline.devices.models import classifier
 OPS = [ap.Decode(), ap.Resize(20, 24), ap.RandomCrop(16, 16), ap.RandomFlip(vertical=True), ap.Rescale(1 / 255)]
 RESIDENT = PipelineConfig(loader=ap.Resident(workers=2))
 THREADS = PipelineConfig(loader=ap.Threads(workers=2))
+ONE = {"num_parallel_calls": 1, "prefetch": 0}
 
 
 def workload(folder: Path, **changes: Any) -> ap.Workload:
@@ -253,9 +254,7 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
             np.testing.assert_array_equal(y, native_y.numpy())
 
 
-@pytest.mark.parametrize(
-    ("knobs", "at_once"), [({}, 0), ({"num_parallel_calls": 1, "prefetch": 0}, 1), ({"prefetch": 2}, 0)]
-)
+@pytest.mark.parametrize(("knobs", "at_once"), [({}, 0), (ONE, 1), ({"prefetch": 2}, 0)])
 def test_knobs_that_are_given_turn_tensorflows_own_tuning_off(photos: Path, knobs: Any, at_once: int) -> None:
     with opened(photos, loader=ap.TfData(**knobs)) as made:
         nodes = made._graph[0].graph.as_graph_def().node  # type: ignore[attr-defined]  # nothing public tells
