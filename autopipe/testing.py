@@ -19,7 +19,7 @@ import os
 import random
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ def check_source(source: Source, sample: Callable[[int], Any] | None = None) -> 
     count, asked = len(source), data_source
     numbers = sorted({*range(0, count, max(1, count // _MOST)), count - 1})
     known = [(sample or source.read)(number) for number in numbers]
+    known = [each[0] if isinstance(each, tuple) and len(each) == 1 else each for each in known]  # (x,) is x
     shuffled = random.Random(0).sample(range(len(numbers)), len(numbers)) * 3
     with ThreadPoolExecutor(_THREADS) as pool:
         for place, found in zip(shuffled, pool.map(lambda at: source.read(numbers[at]), shuffled), strict=True):
@@ -179,7 +180,11 @@ def _check_plain(source: Source, numbers: Sequence[int], known: Sequence[object]
     body = textwrap.indent("\n".join([*code.reading, f"return {packed(spec)}"]), "    ")
     lines = [*code.constants, code.functions, f"def load({', '.join(code.arguments)}):\n{body}", code.opened]
     scope: dict[str, Any] = {"np": np, "os": os, "Path": Path, "self": types.SimpleNamespace(), **code.given}
-    exec("import csv\n" + "\n".join(lines), scope)  # noqa: S102  # the code of the plugin that is tested
+    if "tf." in (text := "\n".join(["import csv", *lines])):
+        text = f"import tensorflow as tf\n{text}"
+    exec(text, scope)  # noqa: S102  # the code of the plugin that is tested
+    counted = eval(code.count, scope)  # noqa: S307  # as above
+    _require(counted == len(source), f"the plain code counts {len(source)} samples, not {counted}")
     for number, wanted in zip(numbers, known, strict=True):
         found = eval(f"load({code.taken})", {**scope, "index": number})  # noqa: S307  # as above
         require_same(wanted, found, f"the plain code reads the same sample {number}")
@@ -220,7 +225,7 @@ def check_op(
     again, taken = cloudpickle.loads(cloudpickle.dumps(op)), 0
     _require(op.draws <= NUMBERS.shape[1], f"this check has {NUMBERS.shape[1]} random numbers a sample")
     for given in samples:
-        sample, spec = _frozen(given), spec_of(given)
+        sample, spec = frozen(given), spec_of(given)
         drawn = NUMBERS[: len(NUMBERS) if op.draws else 1, : op.draws]
         made = [applied(op, sample, spec, numbers) for numbers in drawn]
         for numbers, found in zip(drawn, made, strict=True):
@@ -259,7 +264,8 @@ def _require_alike(wanted: Sample | None, found: Sample | None, rule: str) -> No
         require_same(wanted, found, rule)
 
 
-def _frozen(sample: Sample) -> Sample:
+def frozen(sample: Sample) -> Sample:
+    """Return a copy of a sample whose arrays cannot be written to."""
     parts = [np.array(part) if isinstance(part, np.ndarray) else part for part in sample]
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -369,7 +375,7 @@ def check_loader(
         ConfigError: the loader refuses a setting.
     """
     workload = workload or photos()
-    wanted = {epoch: list(expected_batches(workload, epoch)) for epoch in range(4)}
+    wanted = {epoch: expected_batches(workload, epoch) for epoch in range(4)}
     for chosen in settings:
         config, rule = PipelineConfig(loader=loader, **chosen), f"with {dict(chosen)}"
         with assembly.build_loader(workload, config) as made:
@@ -391,11 +397,11 @@ def check_loader(
             raise AssertionError(f"{rule} a loader that is closed raises LoaderError")
         with assembly.build_loader(workload, config) as made:
             made.load_state_dict(state)
-            rest = [tuple(map(np.array, batch)) for batch in made.epoch(3)]
+            rest = copied(made.epoch(3))
         _require_epoch(wanted[3][1:], rest, f"{rule}, resumed behind the first batch")
     for part in range(3):
         with assembly.build_loader(workload, PipelineConfig(loader=loader), shard=(part, 3)) as made:
-            shard = list(expected_batches(workload, 1, (part, 3)))
+            shard = expected_batches(workload, 1, (part, 3))
             _require_epoch(shard, finished(made, made.batches(1)), f"shard {part} of 3")
 
 
@@ -405,9 +411,9 @@ def _require_epoch(wanted: Sequence[Batch], found: Sequence[Batch], rule: str) -
         require_same(tuple(one), tuple(other), f"{rule}, batch {number}")
 
 
-def expected_batches(workload: Workload, epoch: int, shard: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
-    """Yield an epoch's finished batches, made sample by sample in the user's order, without any loader; the next sample
-    takes the place of a bad one. Ops that mix the samples of a batch are not taken.
+def expected_batches(workload: Workload, epoch: int, shard: tuple[int, int] = (0, 1)) -> list[Batch]:
+    """Return an epoch's finished batches, made sample by sample in the user's order, without any loader; the next one
+    takes the place of a bad sample. Ops that mix the samples of a batch are not taken.
     """
     assert not any(op.mixes for op in workload.ops)
     plan, count = planner.make_plan(workload), len(workload.data)
@@ -432,15 +438,21 @@ def expected_batches(workload: Workload, epoch: int, shard: tuple[int, int] = (0
                 index = (index + 1) % count
         samples.append(sample)
     size = workload.batch_size
-    for at in range(0, len(samples), size):
-        if len(group := samples[at : at + size]) == size or not workload.drop_remainder:
-            yield tuple(None if parts[0] is None else np.stack(parts) for parts in zip(*group, strict=True))
+    groups = [samples[at : at + size] for at in range(0, len(samples), size)]
+    whole = [group for group in groups if len(group) == size or not workload.drop_remainder]
+    return [
+        tuple(None if parts[0] is None else np.stack(parts) for parts in zip(*group, strict=True)) for group in whole
+    ]
+
+
+def copied(batches: Iterable[Batch]) -> list[Batch]:
+    """Return copies of batches, of which a loader may use the memory again."""
+    return [tuple(None if part is None else np.array(part) for part in batch) for batch in batches]
 
 
 def finished(loader: Loader, batches: Iterable[Batch]) -> list[Batch]:
     """Return copies of batches, finished where the loader leaves that to the device."""
-    done = (loader.finish.batch(batch, NUMPY) for batch in batches)
-    return [tuple(None if part is None else np.array(part) for part in batch) for batch in done]
+    return copied(loader.finish.batch(batch, NUMPY) for batch in batches)
 
 
 # -------------------- storage forms

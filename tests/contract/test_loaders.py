@@ -24,6 +24,7 @@ from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching import kernel
 from autopipe.pipeline.config import STORAGES, Kept, LoaderConfig
 from autopipe.pipeline.storage.convert import convert
+from autopipe.testing import copied, expected_batches, finished
 from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op
 from autopipe.workload.ops import planner
@@ -103,35 +104,6 @@ def exact_workload(photos: Path, **changes: Any) -> ap.Workload:
     return ap.Workload(data=ap.Table(photos / "labels.csv"), **settings)
 
 
-def expected_batches(workload: ap.Workload, epoch: int, shard: tuple[int, int] = (0, 1)) -> list[Batch]:
-    """Return an epoch's finished batches, made sample by sample; the next one takes the place of a bad one."""
-    made = planner.make_plan(workload)
-    steps = sorted(made.prefix + made.body + made.suffix, key=lambda step: step.stream)  # in the user's order
-    count = len(workload.data)
-    order = randomness.epoch_order(workload.seed, epoch, count) if workload.shuffle else np.arange(count)
-    if workload.blocks is not None:
-        order = randomness.block_order(workload.seed, epoch, count, *workload.blocks)
-    samples = []
-    for index in order[shard[0] :: shard[1]].tolist():
-        first = np.array([index])
-        while True:
-            try:
-                sample = planner.normalise(workload.data.read(index), made.source.structure)
-                for step in steps:
-                    drawn = randomness.uniforms(workload.seed, epoch, first, step.stream, step.op.draws)[0]
-                    sample = step.op.apply(sample, step.before, drawn)
-                break
-            except BadSampleError:
-                assert workload.on_bad_sample == "skip"
-                index = (index + 1) % count
-        samples.append(sample)
-    size = workload.batch_size
-    groups = [samples[at : at + size] for at in range(0, len(samples), size)]
-    if workload.drop_remainder:
-        groups = [group for group in groups if len(group) == size]
-    return [tuple(None if part[0] is None else np.stack(part) for part in zip(*group, strict=True)) for group in groups]
-
-
 def digest(batches: list[Batch]) -> str:
     found = hashlib.sha256()
     for batch in batches:
@@ -139,15 +111,6 @@ def digest(batches: list[Batch]) -> str:
             if part is not None:
                 found.update(f"{part.shape} {part.dtype}".encode() + np.ascontiguousarray(part).tobytes())
     return found.hexdigest()
-
-
-def copied(batches: Iterable[Batch]) -> list[Batch]:
-    return [tuple(None if part is None else np.array(part) for part in batch) for batch in batches]
-
-
-def finished(loader: ap.Loader, batches: Iterator[Batch]) -> list[Batch]:
-    """Return copies of batches, finished where the loader leaves that to the device."""
-    return copied(loader.finish.batch(batch, NUMPY) for batch in batches)
 
 
 @contextlib.contextmanager

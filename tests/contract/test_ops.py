@@ -13,12 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
+from autopipe import native, testing
 from autopipe.errors import BadSampleError, PlainCodeError
+from autopipe.testing import spec_of
 from autopipe.workload.op import NUMPY, Op, Step
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.plain_code import Library
-from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
+from autopipe.workload.sample import FieldKind, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
 
 RNG = np.random.default_rng(0)
@@ -82,17 +84,6 @@ def samples_of(case: Case) -> Iterator[Sample]:
             yield sample
 
 
-def spec_of(sample: Sample) -> SampleSpec:
-    def field(part: Any, *, target: bool) -> Field:
-        if isinstance(part, bytes):
-            return Field(FieldKind.ENCODED, None, None)
-        pixels = FieldKind.MASK if target else FieldKind.IMAGE
-        return Field(pixels if part.ndim >= 2 else FieldKind.LABEL, part.shape, part.dtype, part.ndim)
-
-    x, y = sample
-    return SampleSpec(field(x, target=False), None if y is None else field(y, target=True))
-
-
 def unsized(spec: SampleSpec) -> SampleSpec:
     return SampleSpec.of([field and dataclasses.replace(field, shape=None) for field in spec.columns])
 
@@ -126,12 +117,13 @@ def assert_same(wanted: Sample, found: Sample, levels: float = 0) -> None:
 
 def test_every_op_of_the_package_has_a_reference() -> None:
     public = {each for each in map(ap.__getattribute__, ap.__all__) if isinstance(each, type) and issubclass(each, Op)}
-    assert {type(case.op) for case in CASES} == public - {Op, ap.On}  # which do nothing themselves
+    assert {type(case.op) for case in CASES} == public - {ap.Op, ap.On}  # which do nothing themselves
 
 
 @each_case
 def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case) -> None:
-    for sample in samples_of(case):
+    for given in samples_of(case):
+        sample = testing.frozen(given)
         for random in RANDOM if case.op.draws else RANDOM[:1]:
             drawn = numbers(case.op, random)
             wanted = expected(case, sample, drawn)
@@ -140,6 +132,22 @@ def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case) -> 
                     case.op.apply(sample, spec_of(sample), drawn)
             else:
                 assert_same(wanted, case.op.apply(sample, spec_of(sample), drawn), case.levels)
+
+
+@each_case
+def test_it_keeps_the_contract_of_ops(case: Case) -> None:
+    """As from a pickle and from threads, and as the native library makes a batch, if it does."""
+    testing.check_op(case.op, samples_of(case))
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+def test_what_arrays_are_augmented_by_is_made_by_the_native_library() -> None:
+    made = (case for case in CASES if any(testing.at_once(case.op, sample) for sample in samples_of(case)))
+    assert {case.op.name for case in made} >= {
+        "CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize", "ResizeKeepingAspect", "RandomFlip", "RandomErasing",
+        "RandomBrightness", "RandomContrast", "RandomSaturation", "RandomHue", "RandomGrayscale", "Pad", "MaskToClass",
+        "OneHot", "Rescale", "Normalize", "Cast",
+    }  # fmt: skip
 
 
 def plain(

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import ctypes
 import dataclasses
 import functools
 import gc
-import math
 import os
 import pickle
-import random
-import textwrap
 import tracemalloc
-import types
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +16,12 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe import native
+from autopipe import testing
 from autopipe.errors import BadSampleError, DataError
-from autopipe.workload.data import records as example
 from autopipe.workload.data import source as asked
 from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.ops import planner
-from autopipe.workload.plain_code import packed
-from autopipe.workload.sample import FieldKind, Rows, Source, Structure, keyed, leaves, slots_of
+from autopipe.workload.sample import Source, leaves, slots_of
 from tests.fakes import damage
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -230,82 +221,35 @@ def parts(value: object) -> Parts:
     return tuple(part for slot in slots_of(value) for part in leaves(slot))
 
 
-def structure(value: object) -> Structure | None:
-    return Structure.of(value, lambda _, part: isinstance(part, bytes) or np.ndim(part) > 1)
-
-
-def assert_same(wanted: Parts, found: object) -> None:
-    assert [list(keyed(slot)) for slot in wanted] == [list(keyed(slot)) for slot in slots_of(found)]
-    for one, other in zip(parts(wanted), parts(found), strict=True):
-        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
-
-
 def test_every_source_of_the_core_is_here() -> None:
     public = [getattr(ap, name) for name in ap.__all__]
-    found = {each.__name__ for each in public if isinstance(each, type) and issubclass(each, Source)}
-    assert found - {"Source"} == {name.split()[0] for name in CASES}
+    found = {
+        each.__name__
+        for each in public
+        if isinstance(each, type) and issubclass(each, Source) and each is not ap.Source
+    }
+    assert found == {name.split()[0] for name in CASES}
 
 
-def test_samples_come_by_number_in_any_order_from_any_thread(case: Case, tmp_path: Path) -> None:
-    made = case.make(tmp_path, COUNT)
-    assert len(made) == COUNT
-    order = random.Random(0).sample(range(COUNT), COUNT) * 3
-    with ThreadPoolExecutor(5) as pool:
-        for number, found in zip(order, pool.map(made.read, order), strict=True):
-            assert_same(case.sample(number), found)
-    with pytest.raises(IndexError):
-        made.read(COUNT)
-
-
-def content(spans: Any) -> Any:
-    """Return the bytes of spans: of files that the library opens, of open files, and in memory; others as they are."""
-    if isinstance(spans, Rows):
-        return spans.gathered()
-    if not isinstance(spans, tuple):
-        return spans
-    found = []
-    for path, address, file, offset, size, *pixels in spans[0].tolist():
-        if path:
-            found.append(Path(os.fsdecode(ctypes.string_at(path))).read_bytes()[offset:])
-        elif address:
-            found.append(ctypes.string_at(address, size or math.prod(pixels)))
-        else:
-            found.append(os.pread(file, size, offset))
-    return found
-
-
-@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
-def test_spans_are_those_of_the_same_samples(case: Case, tmp_path: Path) -> None:
+def test_it_keeps_the_contract_of_sources(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
-    if (spans := asked.spans_half(made)) is None:
-        return
-    order = random.Random(0).sample(range(COUNT), COUNT)[:7]
-    columns = [content(each) for each in spans(np.array(order))]
-    for place, read in enumerate(map(case.sample, order)):
-        sample = planner.normalise(read if len(read) > 1 else read[0], structure(read))
-        for wanted, column in zip(sample, columns, strict=True):
-            if isinstance(wanted, np.ndarray) and column is not None and isinstance(column[place], bytes):
-                assert wanted.tobytes() == column[place]
-            else:
-                np.testing.assert_array_equal(wanted, None if column is None else column[place])
+    assert len(made) == COUNT
+    testing.check_source(made, case.sample)
+    assert callable(getattr(made, "plain", None)), (
+        f"{type(made).__name__} needs a method `plain(self, spec, library)` that returns its PlainSource, for "
+        "`autopipe eject` and the baselines of a tune. If it has none, it raises PlainCodeError with the reason."
+    )
 
 
 def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damage.read_in_pieces(monkeypatch)
-    test_samples_come_by_number_in_any_order_from_any_thread(case, tmp_path)
-    if native.why_not() is None:
-        test_spans_are_those_of_the_same_samples(case, tmp_path / "batch")
+    testing.check_source(case.make(tmp_path, COUNT), case.sample)
 
 
-def test_kinds_and_sizes_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
+def test_sizes_are_those_of_the_samples(case: Case, tmp_path: Path) -> None:
     made: Any = case.make(tmp_path, COUNT)
-    read, kinds = slots_of(made.read(0)), [kind for kind in (made.x_kind, made.y_kind) if kind is not None]
-    assert [list(keyed(kind)) for kind in kinds] == [list(keyed(slot)) for slot in read[:2]]
-    for kind, part in zip(parts(tuple(kinds)), parts(read[:2]), strict=True):
-        assert (kind is FieldKind.ENCODED) == isinstance(part, bytes)
-        assert (kind is FieldKind.LABEL) == (np.ndim(part) == 0 and not isinstance(part, bytes))
 
     def size(part: Any) -> int:
         return len(part) if isinstance(part, bytes) else np.asarray(part).nbytes if np.ndim(part) else 0
@@ -314,14 +258,9 @@ def test_kinds_and_sizes_are_those_of_the_samples(case: Case, tmp_path: Path) ->
     assert mean <= asked.mean_bytes(made) <= mean + 120  # a record has its keys and checksums, and a label 8 bytes
 
 
-def test_a_pickle_reads_the_same_and_digests_are_the_same_until_something_changes(case: Case, tmp_path: Path) -> None:
-    made: Any = case.make(tmp_path, COUNT)
-    made.read(0)  # what that opened must not be in the pickle
-    again = pickle.loads(pickle.dumps(made))
-    assert [again.name(number) for number in range(COUNT)] == [made.name(number) for number in range(COUNT)]
-    for number in range(COUNT):
-        assert_same(case.sample(number), again.read(number))
-    assert again.digest() == asked.digest(made) == asked.digest(made)
+def test_the_digest_is_the_same_until_something_changes(case: Case, tmp_path: Path) -> None:
+    made = case.make(tmp_path, COUNT)
+    assert asked.digest(made) == asked.digest(made)
     assert all(key and value for key, _, value in (each.partition("=") for each in asked.digest(made).split()))
     assert asked.digest(case.make(tmp_path / "more", COUNT + 1)) != asked.digest(made)
     if case.file is not None:
@@ -343,31 +282,6 @@ def test_files_and_names_lead_to_the_samples(case: Case, tmp_path: Path) -> None
     assert asked.remote(made) is None
 
 
-def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: Path) -> None:
-    """The NumPy half; both are run as whole files in tests/integration/test_tuned_eject.py."""
-    made: Any = case.make(tmp_path, COUNT)
-    assert callable(getattr(made, "plain", None)), (
-        f"{type(made).__name__} needs a method `plain(self, spec, library)` that returns its PlainSource, for "
-        "`autopipe eject` and the baselines of a tune. If it has none, it raises PlainCodeError with the reason."
-    )
-    read = made.read(0)
-    sample = planner.normalise(read, structure(read))
-    spec = planner.described(made, {0: sample}, structure(read))
-    plain = asked.plain(made, spec, "np")
-    assert asked.plain(made, spec, "tf").arguments
-    body = [*plain.reading, f"return {packed(spec)}"]
-    lines = [*plain.constants, plain.functions, f"def load({', '.join(plain.arguments)}):"]
-    lines += [textwrap.indent("\n".join(body), "    "), plain.opened]
-    scope: dict[str, Any] = {"np": np, "csv": csv, "os": os, "Path": Path, "self": types.SimpleNamespace()}
-    scope |= plain.given
-    if isinstance(made, ap.TFRecords):
-        scope["tf"] = types.SimpleNamespace(train=types.SimpleNamespace(Example=example._example_class()))
-    exec("\n".join(lines), scope)
-    assert eval(plain.count, scope) == COUNT
-    for number in range(COUNT):
-        assert_same(case.sample(number), eval(f"load({plain.taken})", {**scope, "index": number}))
-
-
 def test_a_bad_sample_is_an_error_that_names_the_file_and_the_others_are_read(case: Case, tmp_path: Path) -> None:
     made = case.make(tmp_path, COUNT)
     if case.file is None or case.cut is None:
@@ -375,7 +289,7 @@ def test_a_bad_sample_is_an_error_that_names_the_file_and_the_others_are_read(ca
     case.cut(tmp_path / case.file)
     with pytest.raises(BadSampleError, match=case.file.rpartition("/")[2]):
         made.read(0)
-    assert_same(case.sample(COUNT - 1), made.read(COUNT - 1))
+    testing.require_same(case.sample(COUNT - 1), made.read(COUNT - 1), "the others")
 
 
 def test_a_process_without_another_file_descriptor_has_no_bad_samples(case: Case, tmp_path: Path) -> None:
