@@ -68,14 +68,14 @@ def _require(holds: object, rule: str) -> None:
         raise AssertionError(rule)
 
 
-def require_same(wanted: object, found: object, rule: str) -> None:
+def require_same(wanted: object, found: object, rule: str, *, dtypes: bool = True) -> None:
     """Raise AssertionError with the rule if two samples or batches differ in structure, shape, dtype or a value."""
     slots = [list(slots_of(each)) for each in (wanted, found)]
     _require([list(keyed(slot)) for slot in slots[0]] == [list(keyed(slot)) for slot in slots[1]], f"{rule}: structure")
     for one, other in zip(*([part for slot in each for part in leaves(slot)] for each in slots), strict=True):
         first, second = np.asarray(one), np.asarray(other)
-        _require((first.shape, first.dtype) == (second.shape, second.dtype), f"{rule}: {first.dtype}{first.shape} is "
-                 f"wanted, but {second.dtype}{second.shape} was given")  # fmt: skip
+        shapes = f"{first.dtype}{first.shape} is wanted, but {second.dtype}{second.shape} was given"
+        _require(first.shape == second.shape and (first.dtype == second.dtype or not dtypes), f"{rule}: {shapes}")
         equal = np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
         _require(equal, f"{rule}: other values")
 
@@ -89,15 +89,17 @@ def check_source(source: Source, sample: Callable[[int], Any] | None = None) -> 
 
     Args:
         source: what the workload would get as `data`; of at least two samples.
-        sample: what `read` must return for a number; None: what it returns at first.
+        sample: what `read` must return for a number, perhaps in other dtypes; None: what it returns at first.
 
     Raises:
         AssertionError: with the rule that does not hold.
     """
     count, asked = len(source), data_source
     numbers = sorted({*range(0, count, max(1, count // _MOST)), count - 1})
-    known = [(sample or source.read)(number) for number in numbers]
-    known = [each[0] if isinstance(each, tuple) and len(each) == 1 else each for each in known]  # (x,) is x
+    known = [source.read(number) for number in numbers]
+    for number, found in zip(numbers, known, strict=True):
+        if sample is not None:
+            require_same(sample(number), found, f"sample {number} is what it must be", dtypes=False)
     shuffled = random.Random(0).sample(range(len(numbers)), len(numbers)) * 3
     with ThreadPoolExecutor(_THREADS) as pool:
         for place, found in zip(shuffled, pool.map(lambda at: source.read(numbers[at]), shuffled), strict=True):
@@ -417,21 +419,19 @@ def expected_batches(workload: Workload, epoch: int, shard: tuple[int, int] = (0
     """
     assert not any(op.mixes for op in workload.ops)
     plan, count = planner.make_plan(workload), len(workload.data)
-    before = {step.stream: step.before for step in plan.steps}
+    steps = sorted(plan.steps, key=lambda step: step.stream)  # in the user's order
     numbers = order.epoch_order(workload.seed, epoch, count) if workload.shuffle else np.arange(count)
     if workload.blocks is not None:
         numbers = order.block_order(workload.seed, epoch, count, *workload.blocks)
     samples = list[Sample]()
     for index in numbers[shard[0] :: shard[1]].tolist():
-        drawn = [
-            order.uniforms(workload.seed, epoch, np.array([index]), stream, op.draws)[0]
-            for stream, op in enumerate(workload.ops)
-        ]
+        first = np.array([index])
         while True:
             try:
                 sample = planner.normalise(workload.data.read(index), plan.source.structure)
-                for stream, op in enumerate(workload.ops):
-                    sample = op.apply(sample, before[stream], drawn[stream])
+                for step in steps:
+                    drawn = order.uniforms(workload.seed, epoch, first, step.stream, step.op.draws)[0]
+                    sample = step.op.apply(sample, step.before, drawn)
                 break
             except BadSampleError:
                 assert workload.on_bad_sample == "skip"

@@ -77,7 +77,8 @@ class LoaderConfig(Strict):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        if not (kind := cls.model_fields["kind"]).is_required():  # else a base of several loaders
+        # Else a base of several loaders, or a variant of one.
+        if not (kind := cls.model_fields["kind"]).is_required() and "kind" in cls.__annotations__:
             LOADERS.register(kind.default, cls)
 
     @classmethod

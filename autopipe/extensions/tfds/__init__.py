@@ -66,7 +66,8 @@ class TFDS(Columns):
                         f"Labels and weights must hold numbers, but the feature `{each}` of `{self._what}` holds text.",
                         hint='Name a feature of numbers, such as a ClassLabel: ap.TFDS(name, split, label="...").',
                     )
-            images = [each for each in self._selection.columns if isinstance(known[each], tfds.features.Image)]
+            # Those that are not selected, too, which each read would decode.
+            images = [each for each, feature in known.items() if isinstance(feature, tfds.features.Image)]
             self._rows = builder.as_data_source(split, decoders=dict.fromkeys(images, tfds.decode.SkipDecoding()))
         except (ValueError, OSError, NotImplementedError, AssertionError, tfds.core.DatasetNotFoundError) as error:
             lines = [line.strip("\t *") for line in str(error).splitlines()]
