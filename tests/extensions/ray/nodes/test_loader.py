@@ -25,7 +25,8 @@ from autopipe.artifact import converting
 from autopipe.errors import DataError, LoaderError, StorageError, WorkerDiedError
 from autopipe.extensions.ray import writer
 from autopipe.extensions.ray.loader import Ray
-from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
+from autopipe.testing import expected_batches, finished
+from tests.contract.test_loaders import digest, exact_workload
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 from tests.fakes import consumers
 from tests.fakes.commands import autopipe, content, environment, python, succeeded
@@ -178,7 +179,8 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.hardware import processes
 from autopipe.extensions.ray.loader import Ray
 from ray.util.client.worker import Worker
-from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
+from autopipe.testing import expected_batches, finished
+from tests.contract.test_loaders import digest, exact_workload
 begin = Worker._server_init
 def lose(*arguments):
     Worker._server_init = begin
