@@ -591,3 +591,65 @@ def test_samples_that_a_filter_of_grain_throws_away_are_counted(monkeypatch: pyt
     numbers = grain.MapDataset.source(list(range(100))).filter(even()).to_iter_dataset()
     assert list(numbers.filter(lambda number: number < 90)) == list(range(0, 90, 2))
     only(seen.said(), "50% of the samples")  # the second keeps nine of ten
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+@pytest.mark.parametrize("library", ["tifffile", "rasterio"])
+def test_rasters_that_are_read_as_a_whole_again_and_again_are_told_of(
+    library: str, told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = pytest.importorskip(library)
+    owner, name = (module, "imread") if library == "tifffile" else (module.io.DatasetReader, "read")
+    monkeypatch.setattr(owner, name, getattr(owner, name))
+    Unpacked(lambda message, line: told.append(message)).look_at(module)
+    for at in range(24):
+        path = tmp_path / f"{at % 2}.tif"
+        cv2.imwrite(str(path), np.zeros((1024, 1024), np.uint16))
+        module.imread(path) if library == "tifffile" else module.open(path).read(1)
+    (message,) = told
+    assert all(words in message for words in ("2 files", "2 MB", "read(window=...)"))
+
+
+@pytest.mark.filterwarnings("ignore:Dataset has no geotransform")
+def test_windows_that_rasterio_reads_are_told_of_if_blocks_are_much_larger(
+    told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    monkeypatch.setattr(rasterio.io.DatasetReader, "read", rasterio.io.DatasetReader.read)
+    Unpacked(lambda message, line: told.append(message)).look_at(rasterio)
+    tiles = {"tiled": True, "blockxsize": 128, "blockysize": 128}
+    for name, how in (("wide", {"compress": "deflate"}), ("tiled", {"compress": "deflate", **tiles}), ("plain", {})):
+        size: dict[str, Any] = {"height": 1024, "width": 1024, "count": 6, "dtype": "uint16", "driver": "GTiff"}
+        with rasterio.open(tmp_path / f"{name}.tif", "w", interleave="pixel", **size, **how) as file:
+            file.write(np.ones((6, 1024, 1024), np.uint16))
+        for at in range(16):
+            with rasterio.open(tmp_path / f"{name}.tif") as scene:
+                scene.read(window=rasterio.windows.Window(128 * (at % 8), 128 * (at // 8), 128, 128))
+        with rasterio.open(tmp_path / f"{name}.tif") as scene:
+            for _ in range(16):  # GDAL holds these blocks
+                scene.read(window=((0, 128), (0, 128)))
+    (message,) = told
+    assert all(words in message for words in ("wide.tif", "8 times", "(128, 128)"))
+
+
+def test_windows_of_a_zarr_array_are_told_of_if_its_chunks_are_much_larger(
+    told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    zarr = pytest.importorskip("zarr")
+    monkeypatch.setattr(zarr.Array, "__getitem__", zarr.Array.__getitem__)
+    Unpacked(lambda message, line: told.append(message)).look_at(zarr)
+    for name, side in (("large", 256), ("fitting", 16)):
+        scene = zarr.create_array(tmp_path / f"{name}.zarr", data=np.ones((SIZE, SIZE), "u2"), chunks=(side, side))
+        for at in range(16):
+            scene[16 * at : 16 * at + 16, 32:48]
+    (message,) = told
+    assert all(words in message for words in ("256 times", "chunks=(16, 16)"))
+
+
+def test_files_of_gzip_that_are_read_once_or_in_part_are_not_told_of(told: list[str], tmp_path: Path) -> None:
+    for at in range(16):
+        (path := tmp_path / f"{at}.gz").write_bytes(gzip.compress(bytes(2**21), 1))
+        for size in (-1, 348, 348, 348):
+            with gzip.open(path) as file:
+                file.read(size)
+    assert told == []

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 
-from autopipe.measure.stats import Pooled, Reading
+from autopipe.measure.stats import FEWEST_PAIRS, Pooled, Reading
 from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import confirmation
 from autopipe.search.record import Point
@@ -173,3 +174,45 @@ def test_cheap_means_no_conversion_then_few_workers_then_little_memory_then_fami
     assert cost(1, 9e9) < cost(2) < cost(2, 1e9) < cost(2, 2e9) < cost(2, 9e9) < cost(2, steps_per_execution=8)
     assert cost(2, 9e9, steps_per_execution=8) < cost(3)
     assert cost(2, baseline=True) < cost(2)
+
+
+def drawn(
+    seed: int, rates: Mapping[str, float], noise: float, count: int
+) -> tuple[dict[str, dict[int, float]], dict[str, list[float]]]:
+    """Draw a trial of each, and `count` blocks on a machine that drifts."""
+    rng = np.random.default_rng(seed)
+    trials = {key: [rate * math.exp(rng.normal(0.0, noise))] for key, rate in rates.items()}
+    ran: dict[str, dict[int, float]] = {key: {} for key in rates}
+    for block in range(count):
+        drift = rng.normal(0.0, 0.05)
+        for key, rate in rates.items():
+            ran[key][block] = rate * math.exp(drift + rng.normal(0.0, noise))
+    return ran, trials
+
+
+def cheaper_wins(seed: int, gap: float, noise: float) -> bool:
+    ran, trials = drawn(seed, {"a": 100.0, "b": 100.0 * (1 - gap), "c": 60.0}, noise, 3)
+    entered = [finalist("a", cost=2.0), finalist("b", cost=1.0), finalist("c", cost=3.0, baseline="x")]
+    return verdict(entered, ran, trials, spread=0.01).winner == "b"
+
+
+def test_who_is_cheaper_wins_where_nothing_is_given_away_and_hardly_ever_where_it_is() -> None:
+    assert sum(cheaper_wins(seed, gap=0.03, noise=0.03) for seed in range(60)) <= 6
+    assert sum(cheaper_wins(seed, gap=0.002, noise=0.01) for seed in range(20)) >= 10
+
+
+def wrongly_decided(seed: int, looks: int) -> bool:
+    """Whether, of two that are equal, one is called faster as the looks end."""
+    whole, trials = drawn(seed, dict.fromkeys("ab", 100.0), 0.03, looks)
+    entered = [finalist("a"), finalist("b", baseline="b")]
+    for count in range(FEWEST_PAIRS, looks + 1):
+        ran = {key: {block: rates[block] for block in range(count)} for key, rates in whole.items()}
+        believed = belief(ran, trials, spread=0.01)
+        if not confirmation.unproved(entered, ran, believed, looks):
+            break
+    good = confirmation.as_good(believed, *sorted("ab", key=believed.value, reverse=True))
+    return some(confirmation.pairs(ran, believed, "a", "b")).decided and not good
+
+
+def test_looking_after_each_block_calls_an_equal_one_faster_in_at_most_one_case_of_twenty() -> None:
+    assert sum(wrongly_decided(seed, looks=6) for seed in range(20)) <= 1
