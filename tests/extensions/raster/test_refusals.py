@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import math
 import os
 import random
 import struct
 import sys
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +23,47 @@ from hypothesis import strategies as st
 from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError
 from autopipe.extensions.raster import nifti
 from autopipe.extensions.raster.windows import Windows
-from tests.extensions.raster.test_windows import SCENE, saved, tiff, tiled
+from tests.extensions.raster.files import SCENE, SLICES, VOLUME, saved, slices_of, tiff, tiled
 from tests.fakes import damage
 from tests.fakes.nifti import header_of, nii
 
-VOLUME = np.random.default_rng(0).integers(-900, 3000, (6, 20, 30)).astype(np.int16)
-SLICES = (1, None, None)
 SPLIT = {"validation_split": 0.5, "subset": "training", "split_by": "window"}
 
 
-def slices_of(file: Path) -> Windows:
-    return Windows(file, size=SLICES)
+CUBE = {"tile": (16, 16, 16), "volumetric": True, "photometric": "minisblack"}
+HYPER = {"imagej": True, "metadata": {"axes": "ZCYX"}, "compression": None}
+FILES: dict[str, tuple[Any, dict[str, Any]]] = {
+    **{f"{name}/a.tif": (SCENE[..., :2], {}) for name in ("bands", "dtype", "size", "nodata", "twice")},
+    "bands/b.tif": (SCENE[..., :1], {}),
+    "dtype/b.tif": (SCENE[..., :2].astype(np.int16), {}),
+    "size/b.tif": (SCENE[:20, :30, :2], {}),
+    "nodata/b.tif": (SCENE[..., :2], {"nodata": 5}),
+    **dict.fromkeys(("x/a.tif", "pairs/a.tif", "pairs/b.tif", "twice/a.npy"), (SCENE, {})),
+    "y/a.npy": (SCENE[:60, :, 0], {}),
+    "row.npy": (np.zeros(5), {}),
+    "flat.npy": (np.zeros((8, 9)), {}),
+    "complex.npy": (SCENE[..., 0].astype(np.complex64), {}),
+    "pages.tif": (SCENE[None, :, :, :3].repeat(2, 0), {"photometric": "rgb"}),
+    "cube.tif": (np.zeros((32, 32, 32), np.uint8), CUBE | {"planarconfig": None}),
+    "hyper.tif": (np.zeros((4, 3, 8, 9), np.uint8), HYPER | {"planarconfig": None}),
+    "volume.nii": (VOLUME, {}),
+    "masks/volume.nii.gz": (VOLUME[:5], {}),
+    "scaled/a.nii": (VOLUME, {}),
+    "scaled/b.nii.gz": (VOLUME, {"slope": 2}),
+}
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files that are refused, alone or together."""
     root = tmp_path_factory.mktemp("places")
-    two, grey = SCENE[:, :, :2], SCENE[..., 0]
-    others: dict[str, Any] = {"bands": SCENE[:, :, :1], "dtype": two.astype(np.int16), "size": two[:20, :30]}
-    for name, array in (others | {"nodata": two}).items():
-        tiled(root / name / "a.tif", two)
-        tiled(root / name / "b.tif", array, nodata=5 if name == "nodata" else None)
-    tiled(root / "x" / "a.tif")
-    tiled(root / "pairs" / "a.tif")
-    tiled(root / "pairs" / "b.tif")
-    saved(root / "y" / "a.npy", SCENE[:60, :, 0])
-    tiled(root / "twice" / "a.tif")
-    saved(root / "twice" / "a.npy")
+    for name, (array, options) in FILES.items():
+        saved(root / name, array, **options)
     (root / "empty").mkdir()
     (root / "a.jp2").write_bytes(b"")
     (root / "text.tif").write_text("no raster")
     np.savez(root / "two.npz", a=SCENE, b=SCENE)
     zarr.create_group(root / "group.zarr").create_array("0", data=SCENE)
-    for name, shape in (("row", (5,)), ("flat", (8, 9)), ("deep", (2, 3, 4, 5, 6))):
-        saved(root / f"{name}.npy", np.zeros(shape, np.uint8))
-    saved(root / "complex.npy", grey.astype(np.complex64))
-    tifffile.imwrite(root / "complex.tif", grey.astype(np.complex64))
-    tifffile.imwrite(root / "pages.tif", SCENE[None, :, :, :3].repeat(2, 0), photometric="rgb")
-    cube: dict[str, Any] = {"tile": (16, 16, 16), "volumetric": True, "photometric": "minisblack"}
-    tifffile.imwrite(root / "cube.tif", np.zeros((32, 32, 32), np.uint8), **cube)
-    axes: dict[str, Any] = {"imagej": True, "metadata": {"axes": "ZCYX"}, "compression": None}
-    tifffile.imwrite(root / "hyper.tif", np.zeros((4, 3, 8, 9), np.uint8), **axes)
-    nii(root / "volume.nii", VOLUME)
-    nii(root / "masks" / "volume.nii.gz", VOLUME[:5])
-    nii(root / "scaled" / "a.nii", VOLUME)
-    nii(root / "scaled" / "b.nii.gz", VOLUME, slope=2)
     return root
 
 
@@ -85,7 +79,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pairs y", {}, r"needs its `y`, but 1 have none, such as `.*b\.tif`"),
         ("twice", {}, r"one raster of each scene, but .*a\.npy` and .*a\.tif` are"),
         ("empty", {}, "No scenes were found for `x`"),
-        ("empty/*.tif", {}, "No scenes were found for `x`"),
         ("none.tif", {}, r"`.*none\.tif` does not exist"),
         ("a.jp2", {}, "must be a raster, by its ending"),
         ("text.tif", {}, r"text\.tif` cannot be read as a raster"),
@@ -93,12 +86,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("group.zarr", {}, r"group\.zarr` must be.* is a group; its arrays are 0.*\*\.zarr/0"),
         ("row.npy", {}, r"row\.npy`.* its shape is \(5,\)"),
         ("complex.npy", {}, r"complex\.npy`.* its dtype is complex64"),
-        ("complex.tif", {}, r"complex\.tif`.*complex64"),
         ("pages.tif", {}, r"pages\.tif` must hold one raster.*2 pages"),
         ("cube.tif", {}, r"cube\.tif` must hold one raster.*ZYX"),
         ("hyper.tif", {"size": SLICES}, r"hyper\.tif`.*ZCYX"),
         ("flat.npy", {"size": SLICES}, r"flat\.npy`.*\(8, 9\)"),
-        ("deep.npy", {"size": SLICES}, r"deep\.npy`.*\(2, 3, 4, 5, 6\)"),
         ("volume.nii masks/volume.nii.gz", {"size": SLICES}, r"6x20x30 as `.*nii`, but `.*gz` has 5x20x30"),
         ("scaled", {"size": SLICES}, r"has int16, and `.*b\.nii\.gz` has float32.*scale"),
         ("volume.nii", {}, r"holds a volume.*size of three"),
@@ -110,7 +101,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("volume.nii", {"size": (1, 16, 16), "stride": (1, 8, 8)} | SPLIT, "do not overlap"),
         ("volume.nii", {"size": SLICES, "bands": (2,)}, r"from 1 to 1 in `.*volume\.nii`, but got 2"),
         ("x", {"stride": 1} | SPLIT, "do not overlap"),
-        ("x", {"size": (16, 32)} | SPLIT, "do not overlap"),
         ("x", {"size": 0}, "`size` must be"),
         ("x", {"stride": (1, 2, 3)}, "`stride` must be"),
         ("x", {"edge": "cut"}, "`edge` must be"),
@@ -141,20 +131,13 @@ def test_lists_of_scenes_are_of_one_length_and_not_empty(places: Path) -> None:
 
 @pytest.mark.parametrize(
     ("crs", "left", "said"),
-    [
-        (32633, 500.0, None),
-        (32633, 505.0, None),
-        (32633, 560.0, r"\(32633, 560.0, 90.0, 10.0\) in `.*y.tif`"),
-        (32632, 500.0, "32632"),
-    ],
+    [(32633, 505.0, None), (32633, 560.0, r"\(32633, 560.0, 90.0, 10.0\) in `.*y.tif`"), (32632, 500.0, "32632")],
 )
 def test_a_mask_that_lies_elsewhere_on_earth_is_told(crs: int, left: float, said: str | None, tmp_path: Path) -> None:
     for name, number, edge in (("x", 32633, 500.0), ("y", crs, left)):
-        tags = [
-            (33550, "d", 3, (10.0, 10.0, 0.0), True),
-            (33922, "d", 6, (0.0, 0.0, 0.0, edge, 90.0, 0.0), True),
-            (34735, "H", 8, (1, 1, 0, 1, 3072, 0, 1, number), True),
-        ]
+        tags: list[Any] = [(33550, "d", 3, (10.0, 10.0, 0.0), True)]
+        tags += [(33922, "d", 6, (0.0, 0.0, 0.0, edge, 90.0, 0.0), True)]
+        tags += [(34735, "H", 8, (1, 1, 0, 1, 3072, 0, 1, number), True)]
         tiff(tmp_path / f"{name}.tif", SCENE[..., 0], extratags=tags, compression="zlib")
     with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
         Windows(tmp_path / "x.tif", tmp_path / "y.tif", size=24)
@@ -202,7 +185,6 @@ TINY = bytes(header_of((1, 1, 1), 4))
         (dims(7, *[32767] * 7), "cut short"),
         (dims(3, 30, -20, 6), r"damaged header.*\[3, 30, -20"),
         (dims(3, 30, 0, 6), "damaged header"),
-        (dims(0), "damaged header"),
         (dims(9), "damaged header"),
         (dims(5, 5, 4, 3, 2, 3), r"must hold a volume.*\(3, 2, 3, 4, 5\)"),
         (header("<h", 70, 128), "`datatype` is 128"),
@@ -211,9 +193,7 @@ TINY = bytes(header_of((1, 1, 1), 4))
         (header("<f", 108, 1e12), "cut short"),
         (header("<2f", 112, math.inf, 0), "scales voxels by inf"),
         (header("<2f", 112, 2, math.nan), "scales voxels by 2.0 and nan"),
-        (b"", "does not begin with a header"),
         (b"\x5c\x01\x00", "does not begin with a header"),
-        (TINY[:200], "does not begin with a header"),
         (b"text that is no volume" * 50, "does not begin with a header"),
         (TINY.replace(b"n+1", b"ni1"), r"in one file.*ni1.*\.hdr and \.img"),
         (TINY.replace(b"n+1", b"\0\0\0"), "in one file"),
@@ -234,17 +214,18 @@ def test_a_damaged_packed_volume_is_named_and_unpacked_once(tmp_path: Path, monk
     flipped, checksum = bytearray(packed), bytearray(packed)
     flipped[len(packed) // 2] ^= 255
     checksum[-6] ^= 1
+    path = tmp_path / "b.nii.gz"
     for content in (packed[: len(packed) // 2], gzip.compress(gzip.decompress(packed)[:4000]), flipped, checksum):
-        (tmp_path / "b.nii.gz").write_bytes(content)
-        data = slices_of(tmp_path / "b.nii.gz")
+        path.write_bytes(content)
+        data = slices_of(path)
         unpacked.clear()
         for index in range(3):
             with pytest.raises(BadSampleError, match=rf"b\.nii\.gz.*slices {index} to {index + 1}, rows 0 to 20"):
                 data.read(index)
         assert len(unpacked) == 1
-    (tmp_path / "b.nii.gz").write_bytes(b"not packed at all, but named so")
+    path.write_bytes(b"not packed at all, but named so")
     with pytest.raises(DataError, match=r"b\.nii\.gz` cannot be read"):
-        slices_of(tmp_path / "b.nii.gz")
+        slices_of(path)
     data = slices_of(nii(tmp_path / "c.nii", VOLUME))
     os.truncate(tmp_path / "c.nii", 4000)
     with pytest.raises(BadSampleError, match=r"c\.nii` is cut short"):
@@ -265,60 +246,40 @@ def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(name: str, 
     assert damage.unnamed(lambda file: Windows(file, size=size), path, tries=60) == []
 
 
-def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(version: int, tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.zarr", SCENE[:20, :20, :2], chunks=(10, 10, 2), zarr_format=version)
     chance = random.Random(2)
-    for version in (2, 3):
-        path = tmp_path / f"{version}.zarr"
-        zarr.create_array(path, data=SCENE[:20, :20, :2], chunks=(10, 10, 2), zarr_format=version)
-        for file in sorted(each for each in path.rglob("*") if each.is_file()):
-            whole = file.read_bytes()
-            for _ in range(10):
-                content = bytearray(whole)
-                content[chance.randrange(len(content))] = chance.randrange(256)
-                file.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
-                assert damage.is_named(lambda folder: Windows(folder, size=10), path)
-            file.write_bytes(whole)
-
-
-def _tagged() -> bytes:
-    content = io.BytesIO()
-    options: dict[str, Any] = {"tile": (16, 16), "compression": "zlib", "photometric": "minisblack"}
-    tifffile.imwrite(content, SCENE[:32, :32, :2], planarconfig="contig", **options)
-    return content.getvalue()
-
-
-TAGGED = _tagged()
+    for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        whole = file.read_bytes()
+        for _ in range(10):
+            content = bytearray(whole)
+            content[chance.randrange(len(content))] = chance.randrange(256)
+            file.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
+            assert damage.is_named(lambda folder: Windows(folder, size=10), path)
+        file.write_bytes(whole)
 
 
 @given(st.data())
 @settings(max_examples=60)
-def test_tags_of_a_tiff_that_lie_are_told_with_its_name(data: st.DataObject) -> None:
-    """Each change is to a tag itself, which random bytes seldom hit."""
-    content = bytearray(TAGGED)
-    with tifffile.TiffFile(io.BytesIO(TAGGED)) as file:
-        tag = data.draw(st.sampled_from(list(file.pages.first.tags)))
-    content[tag.offset + data.draw(st.integers(0, 11))] = data.draw(st.integers(0, 255))
-    with written("tagged.tif", content) as path:
+def test_whatever_a_tag_or_a_header_says_the_file_is_named_or_its_windows_are_read(data: st.DataObject) -> None:
+    """Each change is to a tag or header itself, which random bytes seldom hit."""
+
+    def changed(content: bytearray, first: int, last: int) -> None:
+        content[data.draw(st.integers(first, last))] = data.draw(st.integers(0, 255))
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = tiled(Path(folder) / "a.tif", SCENE[:32, :32, :2], tile=(16, 16))
+        with tifffile.TiffFile(path) as file:
+            tag = data.draw(st.sampled_from(list(file.pages.first.tags)))
+        tagged = bytearray(path.read_bytes())
+        changed(tagged, tag.offset, tag.offset + 11)
+        path.write_bytes(tagged)
         assert damage.is_named(lambda file: Windows(file, size=8), path, lambda window: window.shape[:2] == (8, 8))
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_whatever_a_header_says_the_file_is_named_or_its_slices_are_read(data: st.DataObject) -> None:
-    content = header_of((5, 4, 3), 4, version=data.draw(st.sampled_from([1, 2])))
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    content += bytes(data.draw(st.sampled_from([120, 60, 0])))
-    with written("a.nii", content) as plain, written("a.nii.gz", gzip.compress(content, 1)) as packed:
-        for path in (plain, packed):
-            assert damage.is_named(slices_of, path, lambda part: part.ndim == 3)
-
-
-@contextlib.contextmanager
-def written(name: str, content: bytes | bytearray) -> Iterator[Path]:
-    path = Path(f"/tmp/autopipe-{os.getpid()}-{name}")
-    path.write_bytes(content)
-    try:
-        yield path
-    finally:
-        path.unlink()
+        header = header_of((5, 4, 3), 4, version=data.draw(st.sampled_from([1, 2])))
+        for _ in range(data.draw(st.integers(1, 4))):
+            changed(header, 0, len(header) - 1)
+        header += bytes(data.draw(st.sampled_from([120, 60, 0])))
+        for name, content in (("a.nii", header), ("a.nii.gz", gzip.compress(header, 1))):
+            (Path(folder) / name).write_bytes(content)
+            assert damage.is_named(slices_of, Path(folder) / name, lambda part: part.ndim == 3)

@@ -21,9 +21,7 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import formats
 from autopipe.measure.fingerprint import storage_of
 from autopipe.workload.data import source
-from tests.extensions.raster.test_refusals import VOLUME
-from tests.extensions.raster.test_windows import saved, tiff
-from tests.fakes.nifti import nii
+from tests.extensions.raster.files import SLICES, VOLUME, assert_same, every, saved, tiff
 from tests.fakes.web import CUT, Server, serving
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -48,13 +46,6 @@ def scene(web: Server, tmp_path: Path) -> str:
     return f"{web.url}/a.tif?signature=hunter2"
 
 
-def assert_same(url: str, path: Path, **options: Any) -> None:
-    here, there = Windows(path, **options), Windows(url, **options)
-    assert len(here) == len(there)
-    for number in range(len(here)):
-        np.testing.assert_array_equal(there.read(number), here.read(number))
-
-
 def test_of_a_scene_a_window_reads_its_own_tiles_and_each_once(web: Server, scene: str, tmp_path: Path) -> None:
     data = Windows(scene, size=128, stride=64)
     with tifffile.TiffFile(tmp_path / "a.tif") as file:
@@ -73,55 +64,54 @@ def test_of_a_scene_a_window_reads_its_own_tiles_and_each_once(web: Server, scen
 
 def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) -> None:
     few = SCENE[:70, :90]
-    scenes = [
-        tiff(tmp_path / "tiles.tif", few, tile=(128, 128), compression="lzw", predictor=True),
-        tiff(tmp_path / "plain.tif", few, photometric="rgb", byteorder=">"),
-        tiff(tmp_path / "planes.tif", few, planarconfig="separate", compression="zlib", rowsperstrip=9),
-        saved(tmp_path / "a.npy", few),
-        saved(tmp_path / "turned.npy", np.asfortranarray(few)),
-        tmp_path / "a.npz",
+    scenes: list[tuple[str, dict[str, Any]]] = [
+        ("tiles.tif", {"tile": (128, 128), "compression": "lzw", "predictor": True}),
+        ("plain.tif", {"photometric": "rgb", "byteorder": ">"}),
+        ("planes.tif", {"planarconfig": "separate", "compression": "zlib", "rowsperstrip": 9}),
+        ("a.npy", {}),
+        ("a.npz", {}),
     ]
-    np.savez_compressed(scenes[-1], few)
-    volumes = [nii(tmp_path / name, VOLUME) for name in ("v.nii", "v.nii.gz")]
-    tifffile.imwrite(tmp_path / "stack.tif", VOLUME, photometric="minisblack", compression="zlib")
-    for path in (*scenes, *volumes, tmp_path / "stack.tif"):
+    paths = [saved(tmp_path / name, few, **options) for name, options in scenes]
+    paths.append(saved(tmp_path / "turned.npy", np.asfortranarray(few)))
+    volumes = [saved(tmp_path / name, VOLUME) for name in ("v.nii", "v.nii.gz")]
+    volumes.append(saved(tmp_path / "stack.tif", VOLUME, planarconfig=None, compression="zlib"))
+    for path in (*paths, *volumes):
         web.files[f"/{path.name}"] = path.read_bytes()
-        for size in [(24, 31)] if path in scenes else set(itertools.permutations((1, None, None))):
-            assert_same(f"{web.url}/{path.name}", path, size=size, **{"bands": (3, 1)} if path in scenes else {})
+        for size in [(24, 31)] if path in paths else [SLICES, (None, 1, None), (None, None, 1)]:
+            both: tuple[Any, ...] = (path, f"{web.url}/{path.name}")
+            bands = (3, 1) if path in paths else None
+            assert_same(*(every(Windows(place, size=size, bands=bands)) for place in both))
 
 
-@pytest.mark.parametrize(
-    ("loader", "keep"),
-    [
-        (ap.Threads(workers=2, read_ahead=4), "memory"),
-        pytest.param(ap.Processes(workers=2), "none", marks=pytest.mark.slow),
-    ],
-)
-def test_batches_are_those_of_files_on_a_disk(scene: str, loader: Any, keep: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "mask.npy", (SCENE[..., 0] % 5).astype(np.uint8))
-    found = []
-    for place in (scene, tmp_path / "a.tif"):
-        data = Windows(place, tmp_path / "mask.npy", size=96, random=8)
+@pytest.mark.usefixtures("forked_nurseries")
+def test_batches_are_those_of_files_on_a_disk(scene: str, tmp_path: Path) -> None:
+    mask, found = saved(tmp_path / "mask.npy", (SCENE[..., 0] % 5).astype(np.uint8)), list[Any]()
+    for place, loader, keep in (
+        (tmp_path / "a.tif", ap.Threads(workers=1), "none"),
+        (scene, ap.Threads(workers=2, read_ahead=4), "memory"),
+        (scene, ap.Processes(workers=2), "none"),
+    ):
+        data = Windows(place, mask, size=96, random=8)
         workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=4, seed=3)
         with ap.build_loader(workload, ap.PipelineConfig(loader=loader, keep=keep)) as made:
             found.append([np.array(part) for epoch in range(2) for batch in made.epoch(epoch) for part in batch])
-    for first, second in zip(*found, strict=True):
-        np.testing.assert_array_equal(first, second)
+        assert_same(found[0], found[-1])
 
 
 def test_a_folder_and_a_pattern_of_a_bucket_are_listed(tmp_path: Path) -> None:
     bucket, system = f"memory://{uuid.uuid4().hex}", fsspec.filesystem("memory")
     for name in "ba":
-        tifffile.imwrite(tmp_path / "scene.tif", SCENE[:64, :64] + ord(name), **TILES)
-        np.save(tmp_path / "mask.npy", SCENE[:64, :64, 0] + ord(name))
-        system.pipe_file(f"{bucket}/scenes/{name}.tif", (tmp_path / "scene.tif").read_bytes())
-        system.pipe_file(f"{bucket}/masks/{name}_mask.npy", (tmp_path / "mask.npy").read_bytes())
+        part = SCENE[:64, :64] + ord(name)
+        for path in (
+            tiff(tmp_path / f"scenes/{name}.tif", part),
+            saved(tmp_path / f"masks/{name}_mask.npy", part[..., 0]),
+        ):
+            system.pipe_file(f"{bucket}/{path.relative_to(tmp_path)}", path.read_bytes())
     system.pipe_file(f"{bucket}/scenes/readme.txt", b"no scene")
-    data = Windows(f"{bucket}/scenes", f"{bucket}/masks/*_mask.npy", size=64)
-    for number, name in enumerate("ab"):
-        x, y = data.read(number)
-        np.testing.assert_array_equal(x, SCENE[:64, :64] + ord(name))
-        np.testing.assert_array_equal(y, x[..., 0])
+    for (x, y), name in zip(
+        every(Windows(f"{bucket}/scenes", f"{bucket}/masks/*_mask.npy", size=64)), "ab", strict=True
+    ):
+        assert_same((x, y), (SCENE[:64, :64] + ord(name), x[..., 0]))
     with pytest.raises(DataError, match="No scenes were found"):
         Windows(f"{bucket}/none*.tif", size=64)
 
@@ -145,14 +135,7 @@ FAILS: dict[str, Callable[[Server], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("fails", "random"),
-    [
-        *itertools.product(["breaks off", "refuses", "hangs up"], [None, 4]),
-        ("is silent", None),
-        pytest.param("is silent", 4, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("fails", "random"), [*itertools.product(list(FAILS)[:3], [None, 4]), ("is silent", 4)])
 def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
     web: Server, scene: str, fails: str, random: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
