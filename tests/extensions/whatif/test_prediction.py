@@ -5,6 +5,7 @@ between predictions are known. And `autopipe whatif` on an artifact.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -17,17 +18,7 @@ from autopipe import again
 from autopipe.artifact import artifact as files
 from autopipe.errors import ConfigError
 from autopipe.extensions.whatif import command, prediction
-from autopipe.extensions.whatif.prediction import (
-    INTERCONNECTS,
-    Machine,
-    Measured,
-    WhatIf,
-    correction,
-    model_rate,
-    predict,
-    transfer_seconds,
-    what_if,
-)
+from autopipe.extensions.whatif.prediction import Measured, WhatIf, correction, predict
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
@@ -68,13 +59,22 @@ def of(**params: Any) -> PipelineConfig:
     return ceilings.config(**params)
 
 
-def test_no_prediction_exceeds_the_model_or_the_cores_and_devices_that_were_not_measured_scale() -> None:
+def test_no_prediction_exceeds_the_model_or_the_cores_and_a_step_waits_for_batches_not_sent_ahead() -> None:
     assert predict(of(keep="memory"), known()) <= 4000.0
     assert predict(of(workers=8), known()) <= 2 / 0.00073
     assert predict(of(), known(model_core_seconds=0.002)) < 0.5 * predict(of(), known())
-    assert (model_rate(of(devices=4), known()), model_rate(of(channels="first"), known())) == (16_000.0, 4000.0)
+    assert (prediction.model_rate(of(devices=4), known()), prediction.model_rate(of(channels="first"), known())) == (
+        16_000.0,
+        4000.0,
+    )
     many = known(cores=64.0)
     assert predict(of(workers=64, devices=2), many) > 1.9 * predict(of(workers=64), many)
+    # A step waits for the transfer unless batches are sent ahead.
+    slow, in_place = known(transfer_seconds_per_image=0.0001), known(transfer_seconds_per_image=None)
+    sent, ahead = (predict(of(device_prefetch=count), slow) for count in (0, 2))
+    assert 1 / sent == pytest.approx(1 / ahead + 0.0001)
+    assert predict(of(device_prefetch=0), in_place) == predict(of(device_prefetch=2), in_place)
+    assert prediction.transfer_seconds(of(finish="host"), known()) == pytest.approx(0.00012)  # four times the bytes
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,6 @@ def test_no_prediction_exceeds_the_model_or_the_cores_and_devices_that_were_not_
 )
 def test_the_order_is_right(better: PipelineConfig, worse: PipelineConfig) -> None:
     assert predict(better, known()) > predict(worse, known())
-
-
-def test_a_step_waits_for_the_transfer_unless_batches_are_sent_ahead() -> None:
-    slow, in_place = known(transfer_seconds_per_image=0.0001), known(transfer_seconds_per_image=None)
-    sent, ahead = (predict(of(device_prefetch=count), slow) for count in (0, 2))
-    assert 1 / sent == pytest.approx(1 / ahead + 0.0001)
-    assert predict(of(device_prefetch=0), in_place) == predict(of(device_prefetch=2), in_place)
-    assert transfer_seconds(of(finish="host"), known()) == pytest.approx(0.00012)  # four times the bytes
 
 
 def test_reads_bring_what_was_measured_and_workers_allow_and_a_cache_ends_the_waiting() -> None:
@@ -132,13 +124,8 @@ def test_the_lock_is_shared_and_workers_elsewhere_have_their_cores(elsewhere: Ca
 
 
 def ceiling(model: float = 10_000.0, **other: Any) -> Ceiling:
-    figures: dict[str, Any] = {
-        "model_images_per_second": Estimate(value=model, low=model, high=model),
-        "model_core_seconds_per_image": 0.0,
-        "op_costs": OPS,
-        "cores": 2.0,
-    }
-    return Ceiling(**{**figures, **other})
+    usual = {"model_core_seconds_per_image": 0.0, "op_costs": OPS, "cores": 2.0}
+    return Ceiling(model_images_per_second=Estimate(value=model, low=model, high=model), **{**usual, **other})
 
 
 def measured(of: Ceiling, *, wrong_by: float = 1.0, config: PipelineConfig = CONFIG, more: Any = ()) -> Measured:
@@ -147,31 +134,21 @@ def measured(of: Ceiling, *, wrong_by: float = 1.0, config: PipelineConfig = CON
 
 
 def asked(study: Measured, **machine: Any) -> WhatIf:
-    return what_if(study, Machine(**machine))
+    return prediction.what_if(study, prediction.Machine(**machine))
 
 
 def rate(study: Measured, **machine: Any) -> float:
     return asked(study, **machine).images_per_second.value
 
 
-def test_the_same_machine_does_what_was_measured() -> None:
+def test_images_go_with_the_cores_from_what_was_measured_and_workers_follow_until_the_model_is_the_limit() -> None:
     study = measured(ceiling(), wrong_by=0.8)
     found = asked(study)
-    assert found.images_per_second.value == pytest.approx(study.pairs[0][1], rel=0.02)
-    assert found.notes == ()
-    assert WhatIf.model_validate_json(found.model_dump_json()) == found
-
-
-@pytest.mark.parametrize("cores", [1.0, 2.0, 4.0])
-def test_where_cores_are_the_limit_images_go_with_them_and_workers_follow(cores: float) -> None:
-    study = measured(ceiling())
-    there = asked(study, cores=cores)
-    assert there.images_per_second.value == pytest.approx(rate(study) * cores / 2, rel=0.02)
-    assert there.config.loader.worker_count() == cores
-    assert there.limit_kind == "op"
-
-
-def test_where_the_model_is_the_lowest_limit_it_is_named_though_the_cores_are_near() -> None:
+    assert (found.notes, WhatIf.model_validate_json(found.model_dump_json())) == ((), found)
+    for cores in (1.0, 2.0, 4.0):
+        there = asked(study, cores=cores)
+        assert there.images_per_second.value == pytest.approx(study.pairs[0][1] * cores / 2, rel=0.02)
+        assert (there.config.loader.worker_count(), there.limit_kind) == (cores, "op")
     there = asked(measured(ceiling(model=1950.0)))  # the cores allow 2,000
     assert there.images_per_second.value < 0.9 * 1950
     assert (there.limit, there.limit_kind) == (1950.0, "model")
@@ -181,13 +158,10 @@ def test_where_the_model_is_the_lowest_limit_it_is_named_though_the_cores_are_ne
 def test_a_model_on_the_cores_grows_with_them_and_a_step_that_is_given_is_that_of_each_device() -> None:
     on_cores = measured(ceiling(model=100.0, model_core_seconds_per_image=0.019))
     beside = measured(ceiling(model=100.0, model_core_seconds_per_image=0.001))
-    machines: list[tuple[Measured, dict[str, Any]]] = [
-        (on_cores, {"cores": 4}),
-        (beside, {"cores": 4}),
-        (on_cores, {"step_seconds": 0.1}),
-        (on_cores, {"step_seconds": 0.1, "devices": 4, "batch_size": 64}),
-    ]
+    given = {"step_seconds": 0.1}
+    machines = ((on_cores, {"cores": 4}), (beside, {"cores": 4}), (on_cores, given))
     found = [asked(study, **machine).model_images_per_second for study, machine in machines]
+    found.append(asked(on_cores, **given, devices=4, batch_size=64).model_images_per_second)
     assert found == pytest.approx([200, 100, 320, 2560])
 
 
@@ -202,13 +176,9 @@ def test_a_model_on_the_cores_grows_with_them_and_a_step_that_is_given_is_that_o
 )
 def test_horovods_efficiencies_are_met(images_per_second: float, parameters: float, published: float) -> None:
     batch = 512 * 64
-    there = asked(
-        measured(ceiling(gradient_bytes=int(4 * parameters))),
-        devices=512,
-        batch_size=batch,
-        step_seconds=batch / images_per_second,
-        interconnect=INTERCONNECTS["25gbe"],
-    )
+    machine = {"devices": 512, "batch_size": batch, "interconnect": prediction.INTERCONNECTS["25gbe"]}
+    study = measured(ceiling(gradient_bytes=int(4 * parameters)))
+    there = asked(study, **machine, step_seconds=batch / images_per_second)
     assert there.model_images_per_second / (512 * images_per_second) == pytest.approx(published, abs=0.04)
 
 
@@ -224,7 +194,7 @@ def test_small_models_that_were_slower_on_two_gpus_are_not_worth_it(step_seconds
 
 def test_devices_exchange_gradients_beside_at_most_half_of_it_and_a_third_of_their_work() -> None:
     study = measured(ceiling(model=320.0, gradient_bytes=100_000_000))  # 0.1 s a step of 32
-    ten = dataclasses.replace(INTERCONNECTS["pcie3"], bytes_per_second=10e9)
+    ten = dataclasses.replace(prediction.INTERCONNECTS["pcie3"], bytes_per_second=10e9)
     slow = dataclasses.replace(ten, bytes_per_second=1e9)
     for between, exchange in ((ten, 0.015 / 2), (slow, 0.15 - 0.025 / 3)):
         there = asked(study, devices=4, interconnect=between)
@@ -233,9 +203,7 @@ def test_devices_exchange_gradients_beside_at_most_half_of_it_and_a_third_of_the
     on_four = measured(ceiling(model=32 / 0.0325, gradient_bytes=100_000_000, devices=4))
     on_four = dataclasses.replace(on_four, interconnect=ten)
     assert asked(on_four, devices=1).model_images_per_second == pytest.approx(320)
-
-
-def test_devices_that_were_measured_are_not_predicted() -> None:
+    # Devices that were measured are not predicted.
     study = measured(ceiling(model=300.0, gradient_bytes=10**9))
     study = dataclasses.replace(study, devices={1: 300.0, 2: 330.0})
     there = asked(study, devices=2)
@@ -251,11 +219,9 @@ def test_more_reads_at_a_time_make_up_for_a_longer_latency() -> None:
     assert rate(study, read_latency_seconds=2.0) < 0.5 * rate(study)
 
 
-@pytest.mark.parametrize("wrong_by", [0.5, 1.0, 3.0])
-def test_nothing_is_predicted_beyond_the_limit(wrong_by: float) -> None:
-    study = measured(ceiling(), wrong_by=wrong_by)
-    for cores in (1, 2, 16, 1000):
-        there = asked(study, cores=float(cores))
+def test_nothing_is_predicted_beyond_the_limit() -> None:
+    for wrong_by, cores in itertools.product((0.5, 1.0, 3.0), (1, 2, 16, 1000)):
+        there = asked(measured(ceiling(), wrong_by=wrong_by), cores=float(cores))
         assert there.images_per_second.value <= there.limit <= there.model_images_per_second
         assert there.limit <= max(1.0, wrong_by) * cores * 1000 * 1.01  # an image takes 1 ms of a core
         assert there.images_per_second.low <= there.images_per_second.value <= there.images_per_second.high
@@ -283,27 +249,19 @@ def test_what_to_buy_comes_with_the_largest_gain_first() -> None:
 
 
 def with_sizes(cache_bytes: int | None, memory_bytes: int, *more: Any) -> Measured:
-    study = measured(ceiling(), more=more)
-    return dataclasses.replace(study, cache_bytes=cache_bytes, memory_bytes=memory_bytes)
+    return dataclasses.replace(measured(ceiling(), more=more), cache_bytes=cache_bytes, memory_bytes=memory_bytes)
 
 
-def cache_there(study: Measured, **machine: Any) -> str:
-    return asked(study, **machine).config.keep
-
-
-def test_samples_are_held_where_there_is_room_for_them_and_else_made_each_time() -> None:
+def test_samples_are_held_where_there_is_room_for_them_or_memory_is_offered_by_its_size() -> None:
     study = with_sizes(10 * GIB, 4 * GIB)
-    assert [cache_there(study, memory_bytes=gib * GIB) for gib in (8, 12, 13)] == ["none", "none", "memory"]
+    assert [asked(study, memory_bytes=gib * GIB).config.keep for gib in (8, 12, 13)] == ["none", "none", "memory"]
     half = CONFIG.model_copy(update={"keep": "memory:50%"})
     cached, part = (with_sizes(10 * GIB, 64 * GIB, (each, predict(each, ceiling()))) for each in (CACHED, half))
-    assert (cache_there(cached), cache_there(cached, memory_bytes=8 * GIB)) == ("memory", "none")
-    assert cache_there(part, memory_bytes=8 * GIB) == "memory:50%"
+    assert (asked(cached).config.keep, asked(cached, memory_bytes=8 * GIB).config.keep) == ("memory", "none")
+    assert asked(part, memory_bytes=8 * GIB).config.keep == "memory:50%"
     only = dataclasses.replace(measured(ceiling(), config=CACHED), cache_bytes=8 * GIB, memory_bytes=16 * GIB)
-    assert [cache_there(only, memory_bytes=gib * GIB) for gib in (1, 0)] == ["none", "none"]
+    assert [asked(only, memory_bytes=gib * GIB).config.keep for gib in (1, 0)] == ["none", "none"]
     assert "memory for all samples" in {buy.what for buy in asked(only, memory_bytes=0).buys}
-
-
-def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None:
     (bought, *_), (held, other, *_) = (asked(with_sizes(10 * GIB, gib * GIB)).buys for gib in (4, 64))
     assert (bought.what, bought.cache_bytes) == ("memory for all samples", 10 * GIB)
     assert (held.what, held.gain) == ("a cache of all samples, for which there is room", bought.gain)
@@ -338,14 +296,8 @@ def test_what_is_beyond_twice_what_was_measured_or_not_known_is_said(machine: di
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> Path:
-    here = profile(
-        hardware=fingerprint.detect(),
-        config=config(),
-        images_per_second=about(1500.0),
-        trials=(trial(config(keep="memory"), 1400.0),),
-        ceiling=ceiling(),
-        cache_bytes=300 * 2**30,
-    )
+    more = {"trials": (trial(config(keep="memory"), 1400.0),), "ceiling": ceiling(), "cache_bytes": 300 * GIB}
+    here = profile(hardware=fingerprint.detect(), config=config(), images_per_second=about(1500.0), **more)
     return files.write(artifact(here), tmp_path / "autopipe.json")
 
 
@@ -354,6 +306,8 @@ def test_another_machine_is_told_with_what_to_buy(autopipe: Autopipe, tuned: Pat
     assert done.status == 0, done.err
     for said in ("predicted", "would bring", "32 cores instead of 16", "by a factor of 8", "samples (300 GiB)"):
         assert said in done.out
+    for cores in ("inf", "1e300", "0"):  # nobody has such a machine
+        assert "--cores" in autopipe("whatif", str(tuned), "--cores", cores).refused()
 
 
 def test_it_is_told_as_json_without_a_loader_that_is_not_installed(autopipe: Autopipe, tuned: Path) -> None:
@@ -376,18 +330,12 @@ def test_a_profile_without_costs_is_refused(autopipe: Autopipe, is_wrapped: bool
     assert (again.autopipe("retune", path) in error) is not is_wrapped  # which would not help
 
 
-@pytest.mark.parametrize(
-    ("text", "bytes_per_second"),
-    [("12GB/s", 12e9), ("25Gbit/s", 3.125e9), ("800 MB/s", 8e8), ("1.5gb/s", 1.5e9), ("25gbe", 3.125e9)],
-)
-def test_an_interconnect_is_a_rate_in_bytes_or_bits_or_a_name(text: str, bytes_per_second: float) -> None:
-    assert command.rate_of(text, "--interconnect").bytes_per_second == bytes_per_second
-
-
-@pytest.mark.parametrize("text", ["12", "12GB", "0GB/s", "pcie5x", "-1GB/s"])
-def test_what_is_no_interconnect_is_refused_with_the_names_that_are(text: str) -> None:
-    with pytest.raises(ConfigError, match="`--interconnect` must be a rate such as 12GB/s"):
-        command.rate_of(text, "--interconnect")
+def test_an_interconnect_is_a_rate_in_bytes_or_bits_or_a_name_and_else_refused() -> None:
+    known = {"12GB/s": 12e9, "25Gbit/s": 3.125e9, "800 MB/s": 8e8, "1.5gb/s": 1.5e9, "25gbe": 3.125e9}
+    assert {text: command.rate_of(text, "--interconnect").bytes_per_second for text in known} == known
+    for text in ("12", "12GB", "0GB/s", "pcie5x", "-1GB/s"):
+        with pytest.raises(ConfigError, match="`--interconnect` must be a rate such as 12GB/s"):
+            command.rate_of(text, "--interconnect")
 
 
 def test_the_exchange_that_a_tune_has_measured_is_taken(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -396,11 +344,6 @@ def test_the_exchange_that_a_tune_has_measured_is_taken(autopipe: Autopipe, tmp_
     here = profile(hardware=fingerprint.detect(), ceiling=costs, devices=(DeviceCount(devices=1), two))
     path = files.write(artifact(here), tmp_path / "a.json")
     assert "at 10 GB/s (measured between 2 devices)" in " ".join(autopipe("whatif", path, "--devices", "4").out.split())
-
-
-@pytest.mark.parametrize("cores", ["inf", "1e300", "0"])
-def test_a_machine_that_nobody_has_is_wrong_use(autopipe: Autopipe, tuned: Path, cores: str) -> None:
-    assert "--cores" in autopipe("whatif", str(tuned), "--cores", cores).refused()
 
 
 PAGE = (Path(prediction.__file__).with_name("README.md")).read_text()
