@@ -29,8 +29,6 @@ pytestmark = pytest.mark.slow
 
 SECRET = "hunter2hunter2"
 PER_CLASS = 32
-
-
 KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -78,23 +76,20 @@ def loader(work: ap.Workload, loader: Any = None, **settings: Any) -> ap.Loader:
     return ap.build_loader(work, ap.PipelineConfig(loader=loader or ap.Threads(workers=2), **settings))
 
 
-def test_a_bucket_holds_what_was_put_there_and_one_that_does_not_exist_is_named(photos: str) -> None:
+def test_a_bucket_holds_what_was_put_there_a_read_is_one_request_and_a_pickle_holds_no_credential(
+    photos: str, proxy: Proxy
+) -> None:
     data = ap.ImageFolder(photos)
     found = {data.name(index).removeprefix(f"{photos}/"): data.read(index)[0] for index in range(len(data))}
     assert (data.classes, found, storage_of(data)) == (("cat", "dog"), PHOTOGRAPHS, "s3")
-    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
-        ap.ImageFolder("s3://no-such-bucket/train")
-
-
-def test_a_pickle_holds_the_listing_and_no_credential_and_a_read_is_one_request(photos: str, proxy: Proxy) -> None:
-    data = ap.ImageFolder(photos)
-    data.read(0)
     proxy.requests.clear()
     packed = pickle.dumps(data)
     again = pickle.loads(packed)
     again.read(0), again.mean_bytes(), len(again)
     assert SECRET not in f"{again.digest()} {data!r} {data.name(0)} {packed!r}"
     assert proxy.requests == [("GET", "/photos/train/cat/000.jpg")]
+    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
+        ap.ImageFolder("s3://no-such-bucket/train")
 
 
 def meeting(proxy: Proxy, count: int) -> threading.Barrier:
@@ -108,14 +103,6 @@ def meeting(proxy: Proxy, count: int) -> threading.Barrier:
 
     proxy.fault = wait_for_all
     return together
-
-
-def test_64_reads_are_in_flight_at_a_time(photos: str, proxy: Proxy) -> None:
-    data = ap.ImageFolder(photos)
-    together = meeting(proxy, 64)
-    with ThreadPoolExecutor(64) as pool:
-        assert [content for content, _ in pool.map(data.read, range(64))] == list(PHOTOGRAPHS.values())
-    assert not together.broken
 
 
 @pytest.mark.parametrize(
@@ -136,38 +123,33 @@ def test_as_many_reads_wait_at_a_time_as_a_loader_was_told(kind: Any, photos: st
     assert not together.broken
 
 
-def test_a_conversion_from_a_bucket_waits_for_many_reads_at_a_time(photos: str, proxy: Proxy, tmp_path: Path) -> None:
-    job = converting.job(workload(ap.ImageFolder(photos)), "tfrecord", tmp_path / "set", cut=0)
-    together = meeting(proxy, 8)  # there are eight shards
+def test_64_reads_and_those_of_a_conversion_are_in_flight_at_a_time(photos: str, proxy: Proxy, tmp_path: Path) -> None:
+    data, together = ap.ImageFolder(photos), meeting(proxy, 64)
+    with ThreadPoolExecutor(64) as pool:
+        assert [content for content, _ in pool.map(data.read, range(64))] == list(PHOTOGRAPHS.values())
+    job = converting.job(workload(data), "tfrecord", tmp_path / "set", cut=0)
+    eight = meeting(proxy, 8)  # there are eight shards
     assert job.run().samples == 64
-    assert not together.broken
+    assert (together.broken, eight.broken) == (False, False)
 
 
-FORKS = """
-import os, autopipe as ap
-data = ap.ImageFolder({photos!r})
-first = data.read(0)
+READS = """
+import os, pickle, sys
+from concurrent.futures import ThreadPoolExecutor
+data = pickle.load(open(sys.argv[1], "rb"))
+with ThreadPoolExecutor(32) as pool:
+    read = list(pool.map(data.read, range(32)))
+print(open(sys.argv[2]).read())
 child = os.fork()
 if child == 0:
-    os._exit(0 if data.read(0) == first else 3)
+    os._exit(0 if [data.read(index) for index in range(32)] == read else 3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 
 
-def test_a_forked_process_reads_with_a_connection_of_its_own(photos: str) -> None:
-    succeeded(python("-W", "ignore", "-c", FORKS.format(photos=photos)))
-
-
-READS = """
-import pickle, sys
-from concurrent.futures import ThreadPoolExecutor
-data = pickle.load(open(sys.argv[1], "rb"))
-with ThreadPoolExecutor(32) as pool:
-    assert len(list(pool.map(data.read, range(32)))) == 32
-"""
-
-
-def test_credentials_are_looked_for_once(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_looked_for_once_and_a_forked_process_reads_with_a_connection_of_its_own(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They come from a program that `~/.aws/config` names, as one for a role or single sign-on."""
     keys = json.dumps({"Version": 1, "AccessKeyId": "testing", "SecretAccessKey": SECRET})
     program, config = tmp_path / "credentials.sh", tmp_path / "config"
@@ -176,8 +158,9 @@ def test_credentials_are_looked_for_once(photos: str, tmp_path: Path, monkeypatc
     (tmp_path / "data").write_bytes(pickle.dumps(ap.ImageFolder(photos)))
     for name in KEYS.keys() - {"AWS_DEFAULT_REGION"}:
         monkeypatch.delenv(name)
-    succeeded(python("-c", READS, tmp_path / "data", AWS_PROFILE="role", AWS_CONFIG_FILE=str(config)))
-    assert (tmp_path / "asked").read_text() == "asked\n"
+    role = {"AWS_PROFILE": "role", "AWS_CONFIG_FILE": str(config)}
+    done = succeeded(python("-W", "ignore", "-c", READS, tmp_path / "data", tmp_path / "asked", **role))
+    assert done.stdout.split() == ["asked"]
 
 
 def refuse(part: str, status: int, code: str, *commands: str) -> Fault:
