@@ -76,18 +76,18 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
             trainer.fit(epochs=1000, callbacks=[steps], verbose=0)
         checkpoint = keras.callbacks.ModelCheckpoint(str(folder / f"rank-{rank}.keras"))
         validation = dataclasses.replace(data, notes=os.devnull)
-        initial = dict[str, Any]()
         if task == "resumed":
             trainer.model.load_weights(folder / "half.weights.h5")
             trainer.load_state_dict(json.loads((folder / "state.json").read_text()))
-            initial = {"initial_epoch": 0}
         elif task == "half":
             trainer.fit(epochs=1, steps_per_epoch=2, verbose=0)
             if rank == 0:
                 trainer.model.save_weights(folder / "half.weights.h5")
                 (folder / "state.json").write_text(json.dumps(trainer.state_dict()))
             return {}
-        history = trainer.fit(epochs=EPOCHS, validation=validation, callbacks=[steps, checkpoint], verbose=0, **initial)
+        initial = {"initial_epoch": 0} if task == "resumed" else {}
+        settings: dict[str, Any] = {"epochs": EPOCHS, "callbacks": [steps, checkpoint], "verbose": 0, **initial}
+        history = trainer.fit(validation=validation, **settings)
         return {
             "weights": weights(trainer.model),
             "steps": steps.count,

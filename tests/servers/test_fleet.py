@@ -87,12 +87,11 @@ MANY = textwrap.dedent(
     for _ in range(JOBS):
         jobs.append(os.fork())
         if jobs[-1] == 0:
-            status = 1
             try:
                 job()
-                status = 0
+                os._exit(0)
             finally:
-                os._exit(status)
+                os._exit(1)
     os.close(opened)  # now they go
     sys.exit(sum(os.waitpid(each, 0)[1] != 0 for each in jobs))
     """

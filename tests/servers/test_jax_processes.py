@@ -55,37 +55,21 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("two")
-
-
-@pytest.fixture(scope="module")
-def two(folder: Path) -> list[dict[str, Any]]:
-    return train(2, folder)
-
-
-def test_both_ranks_train_what_one_process_trains_in_as_many_steps_of_half_a_batch(
-    one: dict[str, Any], two: list[dict[str, Any]]
+def test_two_ranks_train_what_one_process_trains_each_on_half_of_a_batch_and_of_the_samples(
+    one: dict[str, Any], tmp_path: Path
 ) -> None:
-    for result in two:
+    for result in train(2, tmp_path):
         assert (result["steps"], result["local_batch"]) == (EPOCHS * BATCHES, BATCH // 2)
         np.testing.assert_allclose(result["weights"], one["weights"], atol=1e-5)
         for name in ("loss", "val_loss"):
             np.testing.assert_allclose(result["history"][name], one["history"][name], rtol=1e-4)
         np.testing.assert_allclose(result["evaluated"], one["evaluated"], rtol=1e-4)
-
-
-def test_each_sample_is_read_once_an_epoch_by_one_rank_only(folder: Path, two: list[dict[str, Any]]) -> None:
-    mine, other = (Counter(map(int, (folder / f"read-{rank}.txt").read_text().split())) for rank in range(2))
+        assert "`predict` runs in one process, but this is one of 2" in result["prediction"]
+        assert "`tune` must be None in processes that train together" in result["tuning"]
+    mine, other = (Counter(map(int, (tmp_path / f"read-{rank}.txt").read_text().split())) for rank in range(2))
     assert mine + other == Counter({index: EPOCHS for index in range(SAMPLES)})
     assert mine.total() == other.total() == EPOCHS * SAMPLES / 2
-
-
-def test_one_rank_writes_checkpoints_and_none_predicts_or_tunes(folder: Path, two: list[dict[str, Any]]) -> None:
-    assert [path.name for path in sorted(folder.glob("*.keras"))] == ["rank-0.keras"]
-    assert all("`predict` runs in one process, but this is one of 2" in result["prediction"] for result in two)
-    assert all("`tune` must be None in processes that train together" in result["tuning"] for result in two)
+    assert [path.name for path in sorted(tmp_path.glob("*.keras"))] == ["rank-0.keras"]
 
 
 @pytest.mark.parametrize(("saved", "resumed"), [(2, 1), (1, 2)])
