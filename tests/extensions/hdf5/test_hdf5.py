@@ -73,12 +73,6 @@ CASES = {
 }
 
 
-def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingExtraError, match="`h5py` is not installed; the extra `hdf5` brings it"):
-        HDF5("nowhere.h5")
-
-
 IMAGES = np.zeros((3, 4, 4, 3), np.uint8)
 SET: dict[str, Any] = {"group__images": IMAGES, "labels": np.zeros(4), "bytes": [b"cat"] * 3}
 OTHERS: dict[str, Any] = {"link": h5py.SoftLink("/link"), "texts": np.array(["cat"] * 3, h5py.string_dtype())}
@@ -98,39 +92,42 @@ NO_NUMBERS = r"The dataset `{}` of `.*` must hold numbers, but holds text.*numpy
         ("set.h5", "group/images", "link", r"set\.h5"),  # to itself
     ],
 )
-def test_what_cannot_be_read_is_named(name: str, x: Any, y: str | None, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named(
+    name: str, x: Any, y: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "other").write_bytes(b"nothing of the kind")
     file = saved(tmp_path / "set.h5", **SET, **OTHERS)
     with pytest.raises(DataError, match=said):
         HDF5(tmp_path / name, x=x, y=y)
     assert len(HDF5(file, x="group/images", y=None)) == 3
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingExtraError, match="`h5py` is not installed; the extra `hdf5` brings it"):
+        HDF5("nowhere.h5")
 
 
 def test_columns_become_the_parts_that_a_model_wants(tmp_path: Path) -> None:
     columns = {"photos": IMAGES, "numbers": np.zeros((3, 5), np.float32), "price": np.arange(3)}
     file = saved(tmp_path / "set.h5", **columns)
     data = HDF5(file, {"numbers": "numbers", "image": "photos"}, "price", "price")
-    plan = planner.make_plan(Workload(data=data, ops=[], batch_size=2))
-    assert plan.source.labels == ("x.image", "y", "x.numbers", "sample_weight")
-    assert (plan.source.x.kind, plan.source.y and plan.source.y.kind) == (FieldKind.IMAGE, FieldKind.LABEL)
+    source = planner.make_plan(Workload(data=data, ops=[], batch_size=2)).source
+    assert source.labels == ("x.image", "y", "x.numbers", "sample_weight")
+    assert (source.x.kind, source.y and source.y.kind) == (FieldKind.IMAGE, FieldKind.LABEL)
     pair = HDF5(file, ["photos", "numbers"], None)
     assert [part.shape for part in pair.read(0)[0]] == [(4, 4, 3), (5,)]
     assert planner.make_plan(Workload(data=pair, ops=[], batch_size=2)).source.labels == ("x.0", "y", "x.1")
 
 
-def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
-    x = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3)
-    assert damage.unnamed(HDF5, saved(tmp_path / "a.h5", x=x, y=np.arange(20)), tries=60) == []
-
-
-@pytest.mark.parametrize(
-    "x", [np.arange(48).reshape(12, 4).astype(">f4"), np.arange(48).reshape(12, 4) > 9, np.arange(12) % 2 == 0]
-)
+@pytest.mark.parametrize("x", [np.arange(48).reshape(12, 4).astype(">f4"), np.arange(48).reshape(12, 4) > 9])
 def test_rows_have_the_byte_order_of_this_machine(x: Any, tmp_path: Path) -> None:
     data = HDF5(saved(tmp_path / "set.h5", x=x), y=None)
     found = np.stack([data.read(number) for number in range(12)])
     np.testing.assert_array_equal(found, x)
     assert found.dtype.isnative
+
+
+def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
+    x = np.arange(240, dtype=np.uint8).reshape(20, 2, 2, 3)
+    assert damage.unnamed(HDF5, saved(tmp_path / "a.h5", x=x, y=np.arange(20)), tries=60) == []
 
 
 def test_a_damaged_chunk_spoils_its_own_rows_alone_which_do_not_count_in_the_mean_size(tmp_path: Path) -> None:

@@ -27,10 +27,8 @@ del test_every_source_of_the_core_is_here  # noqa: F821
 
 def hugging_face(root: Path, count: int) -> Source:
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
-    values = {
-        "image": [{"bytes": image(n), "path": None} for n in range(count)],
-        "label": [n % 3 for n in range(count)],
-    }
+    images = [{"bytes": image(n), "path": None} for n in range(count)]
+    values = {"image": images, "label": [n % 3 for n in range(count)]}
     datasets.Dataset.from_dict(values, features=features).save_to_disk(root / "set")
     return HuggingFace(root / "set")
 
@@ -67,14 +65,7 @@ def made(label: Any) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"image": [b"one", b"two"], "label": label})
 
 
-@pytest.mark.parametrize("make", [lambda: HuggingFace("nowhere"), lambda: Parquet(["nowhere.parquet"])])
-def test_a_missing_library_is_named_with_its_extra(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match="`datasets` is not installed; the extra `hf` brings it"):
-        make()
-
-
-def test_labels_are_what_their_column_says_and_masks_stay_encoded_like_their_images() -> None:
+def test_parts_are_what_their_columns_say_and_the_digest_tells_which_is_which() -> None:
     data = HuggingFace(made([1, 0]).cast_column("label", datasets.ClassLabel(names=["cat", "dog"])))
     assert (data.classes, data.y_kind, data.read(0)) == (("cat", "dog"), FieldKind.LABEL, (b"one", 1))
     other = HuggingFace(made([1, 0]).cast_column("label", datasets.ClassLabel(names=["ant", "cat"])))
@@ -87,6 +78,13 @@ def test_labels_are_what_their_column_says_and_masks_stay_encoded_like_their_ima
     rows = {name: [{"bytes": name.encode(), "path": None}] for name in features}
     masks = HuggingFace(datasets.Dataset.from_dict(rows, features=features), label="mask")
     assert (masks.read(0), masks.y_kind) == ((b"image", b"mask"), FieldKind.ENCODED)
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
+    features = datasets.Features({"image": datasets.Array3D((2, 2, 3), "uint8")})
+    data = HuggingFace(datasets.Dataset.from_dict({"image": pixels}, features=features), label=None)
+    np.testing.assert_array_equal(data.read(1), pixels[1])
+    assert "columns=image,label " in HuggingFace(made([1, 2])).digest()
+    assert "columns=x.0:image,x.1:label " in HuggingFace(made([1, 2]), ["image", "label"], None).digest()
+    assert "columns=x:image,y.kind:label " in HuggingFace(made([1, 2]), label={"kind": "label"}).digest()
 
 
 @pytest.mark.parametrize(
@@ -126,13 +124,6 @@ def test_parquet_files_are_found(names: list[str], asked: Any, found: list[int],
     assert [data.read(number) for number in range(len(data))] == [(b"one", number) for number in found]
 
 
-def test_images_may_be_arrays() -> None:
-    pixels = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
-    features = datasets.Features({"image": datasets.Array3D((2, 2, 3), "uint8")})
-    data = HuggingFace(datasets.Dataset.from_dict({"image": pixels}, features=features), label=None)
-    np.testing.assert_array_equal(data.read(1), pixels[1])
-
-
 @pytest.mark.parametrize(
     ("data", "options", "said"),
     [
@@ -144,11 +135,7 @@ def test_images_may_be_arrays() -> None:
         (made([1, 2]), {"label": {"kind": 3}}, "`label` must be the name of a column, or a list"),
         (made([1, 2]), {"image": None}, "`image` must be the name of a column.*got None"),
         (made([1, 2]), {"label": None, "sample_weight": "label"}, "there is no `label`"),
-        (
-            made([1, 2]),
-            {"image": {"a": "image", "b": "labels"}},
-            r"columns are `image`, `label`\. Did you mean `label`",
-        ),
+        (made([1, 2]), {"image": {"a": "image", "b": "labels"}}, r"are `image`, `label`\. Did you mean `label`"),
         ("nowhere", {}, "cannot be read as a Hugging Face dataset"),
     ],
 )
@@ -157,7 +144,7 @@ def test_what_cannot_be_read_is_named(data: Any, options: dict[str, Any], said: 
         HuggingFace(data, **options)
 
 
-def test_a_parquet_file_that_cannot_be_read_is_named_with_the_call(tmp_path: Path) -> None:
+def test_a_parquet_file_or_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"image": [b"one"], "labels": [1]}), tmp_path / "a.parquet")
     (tmp_path / "other").write_bytes(b"nothing of the kind")
     for name, said in (
@@ -167,13 +154,11 @@ def test_a_parquet_file_that_cannot_be_read_is_named_with_the_call(tmp_path: Pat
     ):
         with pytest.raises(DataError, match=said):
             Parquet(tmp_path / name)
-
-
-def test_a_digest_tells_which_column_is_which_part() -> None:
-    data = made([1, 2])
-    assert "columns=image,label " in HuggingFace(data).digest()
-    assert "columns=x.0:image,x.1:label " in HuggingFace(data, ["image", "label"], None).digest()
-    assert "columns=x:image,y.kind:label " in HuggingFace(data, label={"kind": "label"}).digest()
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    calls: list[tuple[Any, Any]] = [(HuggingFace, "nowhere"), (Parquet, ["nowhere.parquet"])]
+    for make, source in calls:
+        with pytest.raises(MissingExtraError, match="`datasets` is not installed; the extra `hf` brings it"):
+            make(source)
 
 
 def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
@@ -184,10 +169,10 @@ def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> No
 
 
 def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
-    rows = np.arange(240, dtype=np.uint8).reshape(20, 12)
+    file, rows = tmp_path / "set.parquet", np.arange(240, dtype=np.uint8).reshape(20, 12)
     whole = datasets.Dataset.from_dict({"image": list(map(bytes, rows)), "label": list(range(20))})
-    whole.to_parquet(str(tmp_path / "a.parquet"))
-    assert damage.unnamed(Parquet, tmp_path / "a.parquet", tries=4) == []
+    whole.to_parquet(str(file))
+    assert damage.unnamed(Parquet, file, tries=4) == []
 
 
 @pytest.mark.slow

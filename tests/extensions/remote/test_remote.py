@@ -211,8 +211,8 @@ def test_what_a_file_system_says_is_shown_without_users_and_signatures() -> None
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a b" / "cat").mkdir(parents=True)
     for name in ("1.jpg", "2.jpg"):
-        (tmp_path / "a b" / "cat").mkdir(parents=True, exist_ok=True)
         (tmp_path / "a b" / "cat" / name).write_bytes(b"1")
     data = ap.ImageFolder(f"file://{tmp_path}/a%20b")
     assert (data.remote, data.files([0])) == (None, [f"{tmp_path}/a b/cat/1.jpg"])

@@ -47,13 +47,7 @@ FILE = "toy/1.0.0/toy-train.array_record-00000-of-00001"
 CASES = {"TFDS": Case(tfds, lambda number: (image(number), number % 3), FILE, None)}
 
 
-def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(MissingExtraError, match="`tensorflow_datasets` is not installed; the extra `tfds` brings it"):
-        TFDS("beans", "train")
-
-
-def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
+def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorflow_datasets import features as kinds
 
     row = {"image": b"image", "mask": b"mask", "numbers": np.array([1, 2], np.float32), "label": "cat"}
@@ -75,3 +69,6 @@ def test_features_of_tensorflow_datasets_become_parts(tmp_path: Path) -> None:
     for name, targets, said in refused:
         with pytest.raises(DataError, match=said):
             TFDS(name, "train", data_dir=tmp_path, **targets)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(MissingExtraError, match="`tensorflow_datasets` is not installed; the extra `tfds` brings it"):
+        TFDS("beans", "train")
