@@ -64,22 +64,20 @@ def test_of_a_scene_a_window_reads_its_own_tiles_and_each_once(web: Server, scen
 
 def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) -> None:
     few = SCENE[:70, :90]
-    scenes: list[tuple[str, dict[str, Any]]] = [
-        ("tiles.tif", {"tile": (128, 128), "compression": "lzw", "predictor": True}),
-        ("plain.tif", {"photometric": "rgb", "byteorder": ">"}),
-        ("planes.tif", {"planarconfig": "separate", "compression": "zlib", "rowsperstrip": 9}),
-        ("a.npy", {}),
-        ("a.npz", {}),
-    ]
-    paths = [saved(tmp_path / name, few, **options) for name, options in scenes]
-    paths.append(saved(tmp_path / "turned.npy", np.asfortranarray(few)))
-    volumes = [saved(tmp_path / name, VOLUME) for name in ("v.nii", "v.nii.gz")]
-    volumes.append(saved(tmp_path / "stack.tif", VOLUME, planarconfig=None, compression="zlib"))
-    for path in (*paths, *volumes):
-        web.files[f"/{path.name}"] = path.read_bytes()
-        for size in [(24, 31)] if path in paths else [SLICES, (None, 1, None), (None, None, 1)]:
-            both: tuple[Any, ...] = (path, f"{web.url}/{path.name}")
-            bands = (3, 1) if path in paths else None
+    written: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("tiles.tif", few, {"tile": (128, 128), "compression": "lzw", "predictor": True}),
+        ("plain.tif", few, {"photometric": "rgb", "byteorder": ">"}),
+        ("planes.tif", few, {"planarconfig": "separate", "compression": "zlib", "rowsperstrip": 9}),
+        *(("a.npy", few, {}), ("a.npz", few, {}), ("turned.npy", np.asfortranarray(few), {})),
+        *(("v.nii", VOLUME, {}), ("v.nii.gz", VOLUME, {})),
+        ("stack.tif", VOLUME, {"planarconfig": None, "compression": "zlib"}),
+    )
+    for name, array, options in written:
+        path, is_volume = saved(tmp_path / name, array, **options), array is VOLUME
+        web.files[f"/{name}"] = path.read_bytes()
+        for size in (SLICES, (None, 1, None), (None, None, 1)) if is_volume else ((24, 31),):
+            both: tuple[Any, ...] = (path, f"{web.url}/{name}")
+            bands = None if is_volume else (3, 1)
             assert_same(*(every(Windows(place, size=size, bands=bands)) for place in both))
 
 
@@ -108,9 +106,8 @@ def test_a_folder_and_a_pattern_of_a_bucket_are_listed(tmp_path: Path) -> None:
         ):
             system.pipe_file(f"{bucket}/{path.relative_to(tmp_path)}", path.read_bytes())
     system.pipe_file(f"{bucket}/scenes/readme.txt", b"no scene")
-    for (x, y), name in zip(
-        every(Windows(f"{bucket}/scenes", f"{bucket}/masks/*_mask.npy", size=64)), "ab", strict=True
-    ):
+    data = Windows(f"{bucket}/scenes", f"{bucket}/masks/*_mask.npy", size=64)
+    for (x, y), name in zip(every(data), "ab", strict=True):
         assert_same((x, y), (SCENE[:64, :64] + ord(name), x[..., 0]))
     with pytest.raises(DataError, match="No scenes were found"):
         Windows(f"{bucket}/none*.tif", size=64)
