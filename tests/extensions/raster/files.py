@@ -18,33 +18,27 @@ VOLUME = np.random.default_rng(0).integers(-900, 3000, (6, 20, 30)).astype(np.in
 SLICES = (1, None, None)
 
 
-def saved(path: Path, array: NDArray[Any] = SCENE, **options: Any) -> Path:
+def saved(path: Path, array: NDArray[Any] = SCENE, *, nodata: object = None, **options: Any) -> Path:
     """Write an array as the ending of its path says."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if ".nii" in path.name:
         return nii(path, array, **options)
     if path.suffix == ".tif":
-        return tiff(path, array, **options)
-    if path.suffix == ".zarr":
+        chosen = {"photometric": "minisblack", "planarconfig": "contig"} | options
+        if array.ndim == 2 or array.shape[2:] == (1,):
+            array, chosen["planarconfig"] = array.reshape(array.shape[:2]), None
+        tags = [] if nodata is None else [(42113, "s", 0, str(nodata), True)]
+        array = np.moveaxis(array, 2, 0) if chosen["planarconfig"] == "separate" else array
+        tifffile.imwrite(path, array, **{"extratags": tags} | chosen)
+    elif path.suffix == ".zarr":
         zarr.create_array(path, data=array, **options)
     else:
         (np.save if path.suffix == ".npy" else np.savez_compressed)(path, array)
     return path
 
 
-def tiff(path: Path, array: NDArray[Any] = SCENE, *, nodata: object = None, **options: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    chosen = {"photometric": "minisblack", "planarconfig": "contig"} | options
-    if array.ndim == 2 or array.shape[2:] == (1,):
-        array, chosen["planarconfig"] = array.reshape(array.shape[:2]), None
-    tags = [] if nodata is None else [(42113, "s", 0, str(nodata), True)]
-    separate = chosen["planarconfig"] == "separate"
-    tifffile.imwrite(path, np.moveaxis(array, 2, 0) if separate else array, **{"extratags": tags} | chosen)
-    return path
-
-
 def tiled(path: Path, array: NDArray[Any] = SCENE, **options: Any) -> Path:
-    return tiff(path, array, **{"tile": (32, 16), "compression": "zlib"} | options)
+    return saved(path, array, **{"tile": (32, 16), "compression": "zlib"} | options)
 
 
 def pieces(path: Path) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError
 from autopipe.extensions.raster import nifti
 from autopipe.extensions.raster.windows import Windows
-from tests.extensions.raster.files import SCENE, SLICES, VOLUME, saved, slices_of, tiff, tiled
+from tests.extensions.raster.files import SCENE, SLICES, VOLUME, saved, slices_of, tiled
 from tests.fakes import damage
 from tests.fakes.nifti import header_of, nii
 
@@ -132,7 +132,7 @@ def test_a_mask_that_lies_elsewhere_on_earth_is_told(crs: int, left: float, said
         tags: list[Any] = [(33550, "d", 3, (10.0, 10.0, 0.0), True)]
         tags += [(33922, "d", 6, (0.0, 0.0, 0.0, edge, 90.0, 0.0), True)]
         tags += [(34735, "H", 8, (1, 1, 0, 1, 3072, 0, 1, number), True)]
-        tiff(tmp_path / f"{name}.tif", SCENE[..., 0], extratags=tags, compression="zlib")
+        saved(tmp_path / f"{name}.tif", SCENE[..., 0], extratags=tags, compression="zlib")
     with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
         Windows(tmp_path / "x.tif", tmp_path / "y.tif", size=24)
     Windows(tmp_path / "x.tif", saved(tmp_path / "y.npy", SCENE[..., 0]), size=24)  # which does not say where it lies
@@ -233,7 +233,7 @@ def test_a_damaged_packed_volume_is_named_and_unpacked_once(tmp_path: Path, monk
 def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(name: str, tmp_path: Path) -> None:
     path, scene = tmp_path / name, SCENE[:40, :40, :3]
     tiled(tmp_path / "a.tif", scene, tile=(16, 16))
-    tiff(tmp_path / "b.tif", scene, planarconfig="separate", compression="lzw", rowsperstrip=8)
+    saved(tmp_path / "b.tif", scene, planarconfig="separate", compression="lzw", rowsperstrip=8)
     np.savez_compressed(saved(tmp_path / "a.npy", scene).with_suffix(".npz"), scene)
     nii(path, VOLUME) if ".nii" in name else None
     size = SLICES if ".nii" in name else 16

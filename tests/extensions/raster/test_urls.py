@@ -21,7 +21,7 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import formats
 from autopipe.measure.fingerprint import storage_of
 from autopipe.workload.data import source
-from tests.extensions.raster.files import SLICES, VOLUME, assert_same, every, saved, tiff
+from tests.extensions.raster.files import SLICES, VOLUME, assert_same, every, saved
 from tests.fakes.web import CUT, Server, serving
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -101,7 +101,7 @@ def test_a_folder_and_a_pattern_of_a_bucket_are_listed(tmp_path: Path) -> None:
     for name in "ba":
         part = SCENE[:64, :64] + ord(name)
         for path in (
-            tiff(tmp_path / f"scenes/{name}.tif", part),
+            saved(tmp_path / f"scenes/{name}.tif", part),
             saved(tmp_path / f"masks/{name}_mask.npy", part[..., 0]),
         ):
             system.pipe_file(f"{bucket}/{path.relative_to(tmp_path)}", path.read_bytes())

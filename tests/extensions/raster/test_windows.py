@@ -37,7 +37,6 @@ from tests.extensions.raster.files import (
     pieces,
     saved,
     slices_of,
-    tiff,
     tiled,
 )
 from tests.fakes import damage
@@ -47,16 +46,14 @@ from tests.fakes.nifti import CODES, nii
 
 
 @pytest.mark.parametrize("codec", [None, "zlib", "lzw", "zstd"])
-@pytest.mark.parametrize("layout", [{"tile": (32, 16)}, {"rowsperstrip": 7}])
 @pytest.mark.parametrize("planarconfig", ["contig", "separate"])
-@pytest.mark.parametrize("order", [{}, {"bigtiff": True, "byteorder": ">"}])
-def test_every_layout_of_a_tiff_gives_the_pixels_of_the_scene(
-    codec: str | None, layout: dict[str, Any], planarconfig: str, order: dict[str, Any], tmp_path: Path
-) -> None:
-    packing: dict[str, Any] = {"compression": codec, "predictor": codec is not None, "metadata": None}
-    path = tiff(tmp_path / "a.tif", planarconfig=planarconfig, **packing, **layout, **order)
-    assert_windows(Windows(path, size=(24, 31)))
-    assert_windows(Windows(path, size=24, bands=(5, 1, 2)), SCENE[..., [4, 0, 1]])
+def test_every_layout_of_a_tiff_gives_the_pixels_of_the_scene(codec: Any, planarconfig: str, tmp_path: Path) -> None:
+    layouts: list[dict[str, Any]] = [{"tile": (32, 16)}, {"rowsperstrip": 7}]
+    packing = {"compression": codec, "predictor": codec is not None, "metadata": None, "planarconfig": planarconfig}
+    for layout, order in itertools.product(layouts, ({}, {"bigtiff": True, "byteorder": ">"})):
+        path = saved(tmp_path / "a.tif", **packing | layout | order)
+        assert_windows(Windows(path, size=(24, 31)))
+        assert_windows(Windows(path, size=24, bands=(5, 1, 2)), SCENE[..., [4, 0, 1]])
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
@@ -73,21 +70,19 @@ def test_bands_in_pages_of_a_tiff_or_in_front_of_an_array_go_behind(compression:
         assert_windows(Windows(path, size=24, bands_first=True))
 
 
-@pytest.mark.parametrize("bands_first", [False, True])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", [">u2", "<u2"])
-def test_every_order_of_an_array_gives_its_pixels(order: Any, dtype: str, bands_first: bool, tmp_path: Path) -> None:
-    for name, scene in (("a", SCENE), ("one", SCENE[:, :, :1])):
-        turned = np.moveaxis(scene, 2, 0) if bands_first else scene
-        path = saved(tmp_path / f"{name}.npy", np.array(turned, dtype, order=order))
+@pytest.mark.parametrize(("order", "dtype", "first"), [*itertools.product("CF", (">u2", "<u2"), (False, True))])
+def test_every_order_of_an_array_gives_its_pixels(order: Any, dtype: str, first: bool, tmp_path: Path) -> None:
+    for scene in (SCENE[:, :, :1], SCENE):
+        path = saved(tmp_path / "a.npy", np.array(np.moveaxis(scene, 2, 0) if first else scene, dtype, order=order))
         for side in (7, 40):  # of which rows are read in part, and as a whole
-            assert_windows(Windows(path, size=side, bands_first=bands_first), scene)
-    assert_windows(Windows(tmp_path / "a.npy", size=24, bands=(6, 2), bands_first=bands_first), SCENE[..., [5, 1]])
-    assert_windows(Windows(saved(tmp_path / "b.npy", np.array(SCENE[..., 0], dtype, order=order)), size=9), scene)
+            assert_windows(Windows(path, size=side, bands_first=first), scene)
+    assert_windows(Windows(path, size=24, bands=(6, 2), bands_first=first), SCENE[..., [5, 1]])
+    flat = saved(tmp_path / "flat.npy", np.array(SCENE[..., 0], dtype, order=order))
+    assert_windows(Windows(flat, size=9), SCENE[..., :1])
 
 
 def test_planes_that_are_not_wanted_are_not_read_and_a_tile_left_out_is_without_data(tmp_path: Path) -> None:
-    path = tiff(tmp_path / "a.tif", planarconfig="separate", compression="zlib")
+    path = saved(tmp_path / "a.tif", planarconfig="separate", compression="zlib")
     damage.blank(path, pieces(path)[5])
     assert_windows(Windows(path, size=24, bands=(2,)), SCENE[..., 1:2])
     with pytest.raises(BadSampleError, match=r"a\.tif"):
@@ -173,10 +168,10 @@ def test_smaller_copies_and_masks_are_no_bands(scene: NDArray[Any], packing: dic
 
 def test_pixels_without_data_are_given_another_value_of_the_parts_that_are_named(tmp_path: Path) -> None:
     array = np.array([[1, -9999], [3, 4]], np.int16)
-    path = tiff(tmp_path / "a.tif", array, nodata=-9999)
+    path = saved(tmp_path / "a.tif", array, nodata=-9999)
     zarr.create_array(tmp_path / "a.zarr", data=array).attrs["_FillValue"] = -9999
     kept, replaced = [1, -9999, 3, 4], [1, 0, 3, 4]
-    for each in (path, tiff(tmp_path / "b.tif", array, nodata=-9999, compression="zlib"), tmp_path / "a.zarr"):
+    for each in (path, saved(tmp_path / "b.tif", array, nodata=-9999, compression="zlib"), tmp_path / "a.zarr"):
         both = Windows(each, size=2, nodata=0), Windows(each, size=2)
         assert [data.read(0).ravel().tolist() for data in both] == [replaced, kept]
     for nodata, y in ((0, kept), ({"x": 0, "y": 255}, [1, 255, 3, 4])):
@@ -196,7 +191,7 @@ def test_pixels_without_data_are_given_another_value_of_the_parts_that_are_named
 def test_no_data_is_what_the_pixels_can_hold(dtype: str, text: str, held: Any, tmp_path: Path) -> None:
     array = np.array([[1, 2], [3 if held is None else held, 4]]).astype(dtype)
     for codec in (None, "zlib"):
-        path = tiff(tmp_path / "a.tif", array, nodata=text, compression=codec)
+        path = saved(tmp_path / "a.tif", array, nodata=text, compression=codec)
         found = Windows(path, size=2, nodata=9).read(0)[..., 0]
         np.testing.assert_array_equal(found, np.where([[0, 0], [held is not None, 0]], 9, array))
 
@@ -304,7 +299,7 @@ def test_parts_of_a_split_share_no_scene_or_no_pixel_and_make_up_the_whole(tmp_p
 
 
 def test_a_file_that_was_cut_short_or_replaced_is_named_with_the_window_and_others_are_read(tmp_path: Path) -> None:
-    for path in (tiled(tmp_path / "a.tif"), saved(tmp_path / "a.npy"), tiff(tmp_path / "b.tif")):
+    for path in (tiled(tmp_path / "a.tif"), saved(tmp_path / "a.npy"), saved(tmp_path / "b.tif")):
         data = Windows(path, size=16)
         os.truncate(path, path.stat().st_size * 2 // 3)
         with pytest.raises(BadSampleError, match=f"{path.name}.*(cut short|read).*rows 54 to 70, columns 74 to 90"):
