@@ -46,8 +46,7 @@ from autopipe.search.searching import STARTING_SHARE
 from autopipe.search.settings import Settings
 from autopipe.search.space import to_config
 from autopipe.values import Estimate
-from tests.fakes.facts import facts
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import facts, measurement
 
 BATCH = 64
 _SAMPLES = 200_000

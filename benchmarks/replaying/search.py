@@ -27,7 +27,7 @@ from autopipe.search.settings import Settings
 from autopipe.search.space import Params, Space, from_config
 from replaying.samplers import Sampler, named
 from replaying.table import Table
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import measurement
 
 
 class Replay:

@@ -29,8 +29,8 @@ from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import Batch
+from tests.fakes.commands import by_python
 from tests.fakes.damage import damaged_files
-from tests.fakes.reference import by_python
 from tests.fakes.sources import Made
 
 pytestmark: Any = pytest.mark.usefixtures("forked_nurseries")  # of an extension, which has marks of its own, too

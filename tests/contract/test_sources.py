@@ -8,7 +8,7 @@ import gc
 import os
 import pickle
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +244,13 @@ def test_it_keeps_the_contract_of_sources(case: Case, tmp_path: Path) -> None:
 def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    damage.read_in_pieces(monkeypatch)
+    whole, into = os.pread, os.preadv
+
+    def few(descriptor: int, buffers: Sequence[Any], *rest: int) -> int:
+        return into(descriptor, [memoryview(buffers[0])[:5]], *rest)
+
+    monkeypatch.setattr(os, "pread", lambda descriptor, count, start: whole(descriptor, min(count, 5), start))
+    monkeypatch.setattr(os, "preadv", few)
     testing.check_source(case.make(tmp_path, COUNT), case.sample)
 
 

@@ -6,13 +6,31 @@ import contextlib
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
+
+from autopipe import native
+from autopipe.pipeline.config import LoaderConfig
 
 ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
+TRAIN = """
+import numpy as np
+import autopipe as ap
+
+def build_model():
+    import keras
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+data = ap.Arrays(np.zeros((256, 4), "float32"), np.zeros((256, 1), "float32"))
+workload = ap.Workload(data=data, ops=[ap.Rescale(0.5)], batch_size=4, model=build_model)
+"""
 
 
 def environment(backend: str = "jax", **variables: str) -> dict[str, str]:
@@ -21,16 +39,12 @@ def environment(backend: str = "jax", **variables: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
 
 
+def _run(command: list[str], cwd: Path | str | None, env: dict[str, str]) -> Done:
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=280, check=False)
+
+
 def python(*arguments: object, cwd: Path | str | None = None, backend: str = "jax", **variables: str) -> Done:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env=environment(backend, **variables),
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    return _run([sys.executable, *map(str, arguments)], cwd, environment(backend, **variables))
 
 
 def autopipe(*arguments: object, cwd: Path | str | None = None, backend: str = "jax", **variables: str) -> Done:
@@ -38,9 +52,7 @@ def autopipe(*arguments: object, cwd: Path | str | None = None, backend: str = "
 
 
 def in_shell(line: str, folder: Path) -> Done:
-    return subprocess.run(
-        ["bash", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=280, check=False
-    )
+    return _run(["bash", "-c", line], folder, environment())
 
 
 def succeeded(done: Done) -> Done:
@@ -49,11 +61,7 @@ def succeeded(done: Done) -> Done:
 
 
 def children() -> list[psutil.Process]:
-    """The processes below this one but for two of Python's own, which begin once and end with this one.
-
-    The resource tracker begins with the first memory that a test shares by `multiprocessing`, and the fork server with
-    the first nursery that `tests.fakes.nurseries` forks.
-    """
+    """The processes below this one but for Python's tracker of shared memory and the fork server of `nurseries`."""
     tracker, server = ("from multiprocessing." + name for name in ("resource_tracker", "forkserver"))
     found = list[psutil.Process]()
     for process in psutil.Process().children(recursive=True):
@@ -78,3 +86,38 @@ def forgotten(folder: Path) -> Iterator[None]:
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
             del sys.modules[name]
+
+
+@contextlib.contextmanager
+def by_python() -> Iterator[None]:
+    """Have Python make samples, in this process and in those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOPIPE_NATIVE", "0")
+        patch.setattr(native, "why_not", lambda: "AUTOPIPE_NATIVE=0 is set")
+        yield
+
+
+_CONSUMER = """
+import os, signal, sys, psutil
+import autopipe as ap
+
+if __name__ == "__main__":
+    work = ap.Workload(data=ap.Table({table!r}), ops=[{decode}, ap.Resize(16, 16)], batch_size=4)
+    loader = ap.build_loader(work, ap.PipelineConfig(loader={loader}, keep={keep!r}))
+    batches = loader.batches(0)
+    next(batches)
+    print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+{end}
+"""
+
+
+def code(loader: LoaderConfig) -> str:
+    knobs = ", ".join(f"{name}={value!r}" for name, value in loader.model_dump(exclude={"kind"}).items())
+    return f"ap.{type(loader).__name__}({knobs})"
+
+
+def script(folder: Path, loader: LoaderConfig, end: str, *, decode: str = "ap.Decode()", keep: str = "none") -> str:
+    """Return a script that reads a first batch of `labels.csv` in a folder, prints its processes, and ends somehow."""
+    table = str(folder / "labels.csv")
+    end = textwrap.indent(textwrap.dedent(end), "    ")
+    return _CONSUMER.format(table=table, loader=code(loader), end=end, decode=decode, keep=keep)

@@ -1,21 +1,29 @@
-"""Ways in which image files are damaged, and in which a file that is not comes in pieces."""
+"""Image files in folders of classes, and ways in which files are damaged."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import pytest
 
 from autopipe.errors import DataError
 from autopipe.workload.sample import Source
+
+
+def in_classes(root: Path, count: int, size: tuple[int, int], *, classes: int = 2, suffix: str = ".png") -> Path:
+    """Write so many images of noise, in turns into folders `class_0`, `class_1` and so on, and return their folder."""
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        path = root / f"class_{number % classes}" / f"{number}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), generator.integers(0, 256, (*size, 3), np.uint8))
+    return root
 
 
 @contextlib.contextmanager
@@ -45,9 +53,8 @@ def corrupt(path: Path) -> None:
 def damaged_files() -> dict[str, bytes]:
     """Return files that no training may take, by their names."""
     image = cv2.resize(np.random.default_rng(5).integers(0, 256, (6, 8, 3), np.uint8), (96, 96))
-    marked = [cv2.IMWRITE_JPEG_RST_INTERVAL, 6]  # after 16 rows of pixels
-    jpeg = cv2.imencode(".jpg", image, marked)[1].tobytes()
-    progressive = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    flags = ((cv2.IMWRITE_JPEG_RST_INTERVAL, 6), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1))  # a mark after 16 rows of pixels
+    jpeg, progressive = (cv2.imencode(".jpg", image, each)[1].tobytes() for each in flags)
     png = cv2.imencode(".png", image)[1].tobytes()
     mark, checksum = jpeg.index(b"\xff\xd4"), png.index(b"IEND") - 8
     middle = (jpeg.index(b"\xff\xda") + len(jpeg)) // 2
@@ -64,17 +71,6 @@ def damaged_files() -> dict[str, bytes]:
         "cut.png": png[: len(png) // 2],
         "with a wrong checksum.png": png[:checksum] + bytes(4) + png[checksum + 4 :],
     }
-
-
-def read_in_pieces(monkeypatch: pytest.MonkeyPatch, most: int = 5) -> None:
-    """Have each read of a file give a few bytes of those that were asked for, as the kernel may."""
-    whole, into = os.pread, os.preadv
-
-    def few(descriptor: int, buffers: Sequence[Any], start: int, *flags: int) -> int:
-        return into(descriptor, [memoryview(buffers[0])[:most]], start, *flags)
-
-    monkeypatch.setattr(os, "pread", lambda descriptor, count, start: whole(descriptor, min(count, most), start))
-    monkeypatch.setattr(os, "preadv", few)
 
 
 def blank(path: Path, *starts: int, size: int = 20) -> None:

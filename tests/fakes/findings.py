@@ -13,7 +13,6 @@ from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import space as spaces
 from autopipe.search import study
-from autopipe.search.conclusion import Searched
 from autopipe.search.result import Payback, Result
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
@@ -45,38 +44,32 @@ class Slow(Surface):
         plain = super()._ceiling(setup)
         read, decode, flip, rescale = plain.op_costs
         read = read.model_copy(update={"wait_seconds_per_image": 0.0009})
-        decode = decode.model_copy(update={"lock_seconds_per_image": 0.00004})
-        costs = read, decode, flip.model_copy(update={"lock_seconds_per_image": 0.00002}), rescale
+        lock = "lock_seconds_per_image"
+        costs = read, decode.model_copy(update={lock: 4e-5}), flip.model_copy(update={lock: 2e-5}), rescale
         rungs = (ReadRung(at_once=1, images_per_second=1000.0), ReadRung(at_once=8, images_per_second=7600.0))
         reads = ReadCosts(latency_seconds=0.001, cpu_seconds=0.0001, rungs=rungs, bytes_per_image=38_000.0)
         return plain.model_copy(update={"op_costs": costs, "reads": reads})
 
 
 @functools.cache
-def searched(*, epochs: int | None = 20) -> Searched:
-    """Return what a search over the surface found; the same for the same epochs."""
+def result() -> Result:
+    """Return what a search over the surface found."""
     surface = Slow(model_rate=6000.0, model_core_seconds=0.0002, noise=0.03, seed=5, quirks=2)
     space = spaces.parse(SPACE)({"cores": surface.cores, "gpus": 0})
-    limits, command = Limits(convert=epochs is not None), "autopipe tune train.py:workload --epochs 20"
-    settings = Settings(clock=surface.clock, trials=24, epochs=epochs, limits=limits, command=command)
-    return study.run(space, surface, dataclasses.replace(surface.facts(), accelerator=False), settings)
-
-
-def result(**asked: Any) -> Result:
-    return searched(**asked).result
+    command = "autopipe tune train.py:workload --epochs 20"
+    settings = Settings(clock=surface.clock, trials=24, epochs=20, limits=Limits(convert=True), command=command)
+    return study.run(space, surface, dataclasses.replace(surface.facts(), accelerator=False), settings).result
 
 
 def payback(**changes: Any) -> Payback:
     """Return what a conversion to an array of 3 GiB takes and brings."""
     plain: dict[str, Any] = {
         "config": PipelineConfig(loader=Threads(workers=2), keep="array").model_dump(mode="json"),
-        "storage": "array",
         "rate": Estimate(value=21_000.0, low=20_000.0, high=22_000.0),
-        "cut": 2,
         "convert_seconds": Estimate(value=30.0, low=27.0, high=33.0),
     }
-    plain |= {"bytes": 3 * 2**30, "free_bytes": 50 * 2**30, "saved_seconds": 12.0, "epochs": 3.25}
-    return Payback(**{**plain, "overruled": False, "advice": False, **changes})
+    plain |= {"storage": "array", "cut": 2, "bytes": 3 * 2**30, "free_bytes": 50 * 2**30, "saved_seconds": 12.0}
+    return Payback(**{**plain, "epochs": 3.25, "overruled": False, "advice": False, **changes})
 
 
 def profile(found: Result | None = None, **changes: Any) -> Profile:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
@@ -20,26 +20,23 @@ from autopipe.measure.outcome import LoaderRate, Measurement, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import lock, searching
 from autopipe.values import Estimate, JsonObject
-from tests.fakes.facts import DESCRIBED
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import DESCRIBED, measurement
 from tests.fakes.profiles import GIB
 from tests.fakes.surface import Surface
 
 BASELINE_RATE = 300.0  # images/s of other people's code, on each machine
+_VERSIONS = {"autopipe": "0.1.0", "tensorflow": "2.21.0", "opencv": "4.10.0", "numpy": "2.1.0", "optuna": "4.5.0"}
 
 
 def imaginary(*, cores: int = 4, gpus: int = 0, keras: str = "3.15.0") -> Machine:
     """Return a machine with so many cores and cards, and that version of Keras."""
-    versions = {"autopipe": "0.1.0", "tensorflow": "2.21.0", "keras": keras, "opencv": "4.10.0"}
-    versions |= {"numpy": "2.1.0", "optuna": "4.5.0"}
+    system = {"os": "Imaginary Linux 1", "kernel": "Linux 6.8.0", "python": "3.11.7"}
     return Machine(
         cpu=Cpu(model="Imaginary 9000", cores=cores, logical_cores=cores),
         memory=Memory(usable_bytes=64 * GIB, available_bytes=60 * GIB),
         gpus=(Gpu(name="Imaginary GPU", memory_bytes=80 * GIB, driver="600.1"),) * gpus,
-        os="Imaginary Linux 1",
-        kernel="Linux 6.8.0",
-        python="3.11.7",
-        versions=versions,
+        versions={**_VERSIONS, "keras": keras},
+        **system,
     )
 
 
@@ -92,11 +89,8 @@ class Fleet:
     trials: Trials = field(default_factory=lambda: Trials(Surface()))
 
     def __post_init__(self) -> None:
-        def runner_for(*_: Any, **__: Any) -> Trials:
-            return self.trials
-
         for name in ("runner_for", "foreign_runner"):
-            self.patch.setattr(searching, name, runner_for)
+            self.patch.setattr(searching, name, lambda *_, **__: self.trials)
         for module in (searching, lock):
             self.patch.setattr(module, "MEASURING", f"autopipe-test-{os.getpid()}")
 

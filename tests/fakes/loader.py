@@ -19,10 +19,8 @@ class ArrayLoader(Loader):
     def __init__(
         self, x: NDArray[Any], y: NDArray[Any] | None, batch_size: int, *, drop: bool = False, shuffle: bool = True
     ) -> None:
-        self.x, self.y, self.batch_size = x, y, batch_size
+        self.x, self.y, self.batch_size, self.buffered_batches, self.finish = x, y, batch_size, 0, Finish()
         self.last_batch_samples = len(x) % batch_size or batch_size
-        self.buffered_batches = 0
-        self.finish = Finish()
         label = None if y is None else Field(FieldKind.LABEL if y.ndim == 1 else FieldKind.ARRAY, y.shape[1:], y.dtype)
         self.spec = SampleSpec(Field(FieldKind.IMAGE, x.shape[1:], x.dtype), label)
         self.order = BatchOrder(count=len(x), batch_size=batch_size, seed=0, shuffle=shuffle, drop_remainder=drop)
@@ -53,13 +51,10 @@ class ArrayLoader(Loader):
         self.closed = True
 
 
-def blobs(
-    samples: int = 24, classes: int = 3, side: int = 4, seed: int = 0
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return small uint8 images whose brightness tells their class, so that a few steps learn something."""
-    random = np.random.default_rng(seed)
-    y = np.arange(samples, dtype=np.int64) % classes
-    x = random.integers(0, 60, (samples, side, side, 3)) + 80 * y[:, None, None, None]
+def blobs(samples: int = 24, *, side: int = 4) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return small uint8 images whose brightness tells their class of three, so that a few steps learn something."""
+    y = np.arange(samples, dtype=np.int64) % 3
+    x = np.random.default_rng(0).integers(0, 60, (samples, side, side, 3)) + 80 * y[:, None, None, None]
     return x.astype(np.uint8), y
 
 

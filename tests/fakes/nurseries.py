@@ -7,6 +7,7 @@ really started is tested in `test_process.py` and `test_loader_faults.py`.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ class Forked:
     def __init__(
         self, _: Sequence[str], *, pass_fds: Sequence[int], env: Mapping[str, str], stdin: int, stderr: IO[bytes]
     ) -> None:
-        self._process = get_context("forkserver").Process(target=_Main(pass_fds, stderr.fileno(), env))
+        copies = [_Copy(number) for number in (1, stderr.fileno(), *pass_fds)]
+        self._process = get_context("forkserver").Process(target=_main, args=(copies, {**env}, [*sys.path]))
         self._process.start()
 
     def poll(self) -> int | None:
@@ -44,25 +46,22 @@ class Forked:
         return self.poll()
 
 
-class _Main:
-    """Runs a nursery with copies of the descriptors, which it is pickled with."""
+class _Copy:
+    """A descriptor, in whose place the process that it is pickled for gets a copy of it."""
 
-    def __init__(self, descriptors: Sequence[int], stderr: int, environment: Mapping[str, str]) -> None:
-        self._descriptors: list[Any] = [*descriptors]
-        self._standard: list[Any] = [1, stderr]
-        self._environment, self._places = {**environment}, [*sys.path]
+    def __init__(self, number: int) -> None:
+        self._number = number
 
-    def __getstate__(self) -> dict[str, Any]:
-        numbers = {"_descriptors": self._descriptors, "_standard": self._standard}
-        return self.__dict__ | {name: [*map(DupFd, each)] for name, each in numbers.items()}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return operator.methodcaller("detach"), (DupFd(self._number),)
 
-    def __call__(self) -> None:
-        numbers = [each.detach() for each in self._descriptors]
-        for number, copy in enumerate(self._standard, start=1):
-            os.dup2(copy.detach(), number)
-        os.environ.clear()
-        os.environ.update(self._environment)
-        sys.path += [place for place in self._places if place not in sys.path]
-        sys.argv = ["nursery", *map(str, numbers)]
-        with contextlib.suppress(SystemExit):
-            process.main()
+
+def _main(descriptors: Sequence[int], environment: Mapping[str, str], places: Sequence[str]) -> None:
+    for number, copy in enumerate(descriptors[:2], start=1):
+        os.dup2(copy, number)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path += [place for place in places if place not in sys.path]
+    sys.argv = ["nursery", *map(str, descriptors[2:])]
+    with contextlib.suppress(SystemExit):
+        process.main()

@@ -21,23 +21,16 @@ class Device:
     milliwatts: int = 250_500
 
 
-TWO = (Device(), Device(uuid="GPU-bbbb2222-0000", used=5 * 2**30, gpu=25, milliwatts=150_000))
-
-
 @dataclass
 class FakeNvml:
-    """The part of `pynvml` that is used, with its names and units.
+    """The part of `pynvml` that is used, with its names and units."""
 
-    Attributes:
-        devices: the GPUs.
-        failing: names of functions that raise, as on a GPU that does not know them or without a driver.
-        initialised: how often it was opened more than closed.
-    """
-
-    devices: tuple[Device, ...] = TWO
-    failing: frozenset[str] = frozenset()
-    initialised: int = field(default=0, init=False)
-
+    devices: tuple[Device, ...] = (
+        Device(),
+        Device(uuid="GPU-bbbb2222-0000", used=5 * 2**30, gpu=25, milliwatts=150_000),
+    )
+    failing: frozenset[str] = frozenset()  # functions that raise, as on a GPU that does not know them
+    initialised: int = field(default=0, init=False)  # how often it was opened more than closed
     NVMLError = NVMLError
 
     def __getattribute__(self, name: str) -> Any:
@@ -53,9 +46,6 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:
         self.initialised -= 1
 
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "570.12"
-
     def nvmlDeviceGetCount(self) -> int:
         return len(self.devices)
 
@@ -67,11 +57,8 @@ class FakeNvml:
             raise NVMLError("Not Found")
         return Device(name="NVIDIA A100 MIG 1g.5gb", uuid=uuid, total=5 * 2**30)
 
+    nvmlSystemGetDriverVersion = staticmethod(lambda: "570.12")
     nvmlDeviceGetUUID = staticmethod(operator.attrgetter("uuid"))
     nvmlDeviceGetName = staticmethod(operator.attrgetter("name"))
     nvmlDeviceGetPowerUsage = staticmethod(operator.attrgetter("milliwatts"))
-
-    def nvmlDeviceGetMemoryInfo(self, device: Device) -> Device:
-        return device
-
-    nvmlDeviceGetUtilizationRates = nvmlDeviceGetMemoryInfo
+    nvmlDeviceGetMemoryInfo = nvmlDeviceGetUtilizationRates = staticmethod(lambda device: device)

@@ -19,12 +19,11 @@ from autopipe.search.result import Asker, BaselineResult, Contest, Reason, Resul
 from autopipe.search.settings import Request
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
-from tests.fakes.workload_script import TRAIN
+from tests.fakes.commands import TRAIN
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)
-HALVED = (OpRecord(name="Rescale", settings=digests.op_settings(ap.Rescale(0.5))),)
-"""The ops of `tests.fakes.workload_script`."""
+HALVED = (OpRecord(name="Rescale", settings=digests.op_settings(ap.Rescale(0.5))),)  # the ops of `TRAIN`
 NOON = datetime.datetime(2025, 6, 1, 12, tzinfo=datetime.UTC)
 
 
@@ -40,22 +39,16 @@ def config(**changes: Any) -> JsonObject:
 
 
 def digest(**changes: Any) -> WorkloadDigest:
-    plain: dict[str, Any] = {"samples": 2000, "mean_bytes": 38000.0, "ops": "0123456789abcdef", "batch_size": 32}
-    plain["op_list"] = ()
-    return WorkloadDigest(**{**plain, **changes})
+    plain = {"samples": 2000, "mean_bytes": 38000.0, "ops": "0123456789abcdef", "op_list": (), "batch_size": 32}
+    return WorkloadDigest.model_validate(plain | changes)
 
 
 def profile(**changes: Any) -> Profile:
     """Return a profile of 1000 images a second, of at most 1250; `changes` of it, of its result, or of its winner."""
     winner: dict[str, Any] = {"config": config(), "key": "0123456789ab", "images_per_second": about(1000.0)}
-    winner["data_wait_share"] = 0.05
-    found: dict[str, Any] = {
-        "baselines": (baseline("keras", 400.0),),
-        "ceiling": ceiling(1250.0),
-        "proved": True,
-        "stop": Stop(reason=Reason.NO_GAIN, message="No gain."),
-        "ended_at": NOON,
-    }
+    winner["data_wait_share"], stop = 0.05, Stop(reason=Reason.NO_GAIN, message="No gain.")
+    found: dict[str, Any] = {"baselines": (baseline("keras", 400.0),), "ceiling": ceiling(1250.0)}
+    found |= {"proved": True, "stop": stop, "ended_at": NOON}
     plain: dict[str, Any] = {"hardware": hardware(), "workload": digest(), "measured_at": NOON, "request": Request()}
     for name, value in changes.items():
         (plain if name in Profile.model_fields else found if name in Result.model_fields else winner)[name] = value

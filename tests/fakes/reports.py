@@ -33,9 +33,7 @@ class Told:
     """Keeps what it is told. The model alone trains before a loader opens: the images of that are forgotten."""
 
     def __init__(self) -> None:
-        self.phases: list[Phase] = []
-        self.images: list[int] = []
-        self.logs: list[str] = []
+        self.phases, self.images, self.logs = list[Phase](), list[int](), list[str]()
 
     def phase(self, phase: Phase) -> None:
         self.phases.append(phase)

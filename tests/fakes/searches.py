@@ -23,8 +23,7 @@ parameters:
   keep: [none, memory]
   finish: [device, host]
 """
-HARMED_AT = 4
-"""The trial in which something happens: a seed."""
+HARMED_AT = 4  # the trial in which something happens: a seed
 
 
 class Harmed(Surface):
@@ -42,29 +41,20 @@ def nothing(event: Event | None = None) -> None:
 
 
 def run(surface: Surface, url: str | None, tell: Callable[[Event], None] = nothing, **asked: Any) -> Searched:
-    plain = {"trials": 9, "budget_seconds": None, "finalists": 2, "blocks": (3, 3), "digests": {"workload": "w"}}
-    settings = Settings(clock=surface.clock, storage=url, **{**plain, **asked})
-    facts = dataclasses.replace(surface.facts(), accelerator=False)
-    return study.run(spaces.parse(SPACE)({"cores": 4, "gpus": 0}), surface, facts, settings, tell)
+    asked |= {"trials": 9, "budget_seconds": None, "finalists": 2, "blocks": (3, 3), "digests": {"workload": "w"}}
+    settings, facts = Settings(clock=surface.clock, storage=url, **asked), surface.facts()
+    space = spaces.parse(SPACE)({"cores": 4, "gpus": 0})
+    return study.run(space, surface, dataclasses.replace(facts, accelerator=False), settings, tell)
 
 
 def searched(
-    url: str | None,
-    harm: Callable[[], None] = nothing,
-    on_event: Callable[[Event], None] = nothing,
-    name: str = "autopipe",
+    url: str | None, harm: Callable[[], None] = nothing, name: str = "autopipe"
 ) -> tuple[Searched, list[Event]]:
-    surface = Harmed(quirks=1, model_rate=60_000.0)
+    surface, told = Harmed(quirks=1, model_rate=60_000.0), list[Event]()
     surface.harm = harm
-    told: list[Event] = []
-
-    def tell(event: Event) -> None:
-        told.append(event)
-        on_event(event)
-
-    return run(surface, url, tell, study_name=name), told
+    return run(surface, url, told.append, study_name=name), told
 
 
-def same(found: Searched, other: Searched) -> bool:
-    values = [[row.value for row in each.rows] for each in (found, other)]
-    return found.best_config == other.best_config and values[0] == values[1]
+def same(*found: Searched) -> bool:
+    one, other = ([each.best_config, *(row.value for row in each.rows)] for each in found)
+    return one == other

@@ -22,9 +22,7 @@ class Made:
 class Failing:
     """Fails at some of its calls, as `np.load` does in CPython 3.11 while another thread loads a file, too."""
 
-    def __init__(
-        self, function: Callable[..., Any], calls: int = 1, said: str = "AST constructor recursion depth"
-    ) -> None:
+    def __init__(self, function: Any, calls: int = 1, said: str = "AST constructor recursion depth") -> None:
         self.calls, self._function, self._said = calls, function, said
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:

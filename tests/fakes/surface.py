@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pydantic
@@ -20,11 +20,9 @@ from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.search.measurer import Baseline
 from autopipe.search.space import Params, from_config, to_config
 from autopipe.values import Estimate
-from tests.fakes.facts import facts
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import facts, measurement
 
-_SECONDS = {False: 2.5, True: 2.0}  # of a trial, and of a proof
-_WINDOWS = {False: 12, True: 10}
+_SECONDS, _WINDOWS = {False: 2.5, True: 2.0}, {False: 12, True: 10}  # of a trial, and of a proof
 _TRANSFER = 6e9  # bytes a second to the device
 _FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8, "elsewhere": 1.0}
 
@@ -54,7 +52,6 @@ class Surface:
     model_rate: float = 4000.0  # images/s of the model alone
     model_core_seconds: float = 0.0  # what the model takes of the cores; 0 on an accelerator
     read_seconds: float = 0.00008  # reading a file
-    wait_seconds: float = 0.0  # that reading a file waits beside
     decode_seconds: float = 0.0006  # the deterministic ops
     augment_seconds: float = 0.00003  # the random ones
     cast_seconds: float = 0.0001  # the cheap last ones
@@ -66,8 +63,6 @@ class Surface:
     fails: Callable[[PipelineConfig], bool] = lambda config: False  # configurations that crash
     scaling: Callable[[int], float] = lambda devices: 1.0  # by which factor so many devices train faster than one
     alone_share: Callable[[ModelSetup], float] = lambda setup: 1.0  # of its true rate, as it is read alone
-    ceilings_seconds: float = 3.0  # measuring the ceilings, in seconds
-    alone_seconds: float = 1.0  # measuring the model alone in one more setup, in seconds
     compared: Sequence[Baseline] | None = None  # baselines in place of Keras's default and tf.data's AUTOTUNE
     now: float = field(default=0.0, init=False)
     measured: list[tuple[str, bool]] = field(default_factory=list, init=False)
@@ -80,34 +75,27 @@ class Surface:
         return self.now
 
     def facts(self) -> Facts:
-        return facts(
-            cores=self.cores,
-            memory_bytes=64 * 2**30,
-            samples=self.sample_count,
-            fixed_bytes=self.sample_count * self.compact_bytes,
-            compact_bytes=self.compact_bytes,
-            finished_bytes=4 * self.compact_bytes,
-        )
+        compact, count = self.compact_bytes, self.sample_count
+        sizes = {"compact_bytes": compact, "finished_bytes": 4 * compact, "fixed_bytes": count * compact}
+        return facts(cores=self.cores, memory_bytes=64 * 2**30, samples=count, **sizes)
 
     def baselines(self) -> Sequence[Baseline]:
         """Return those that were given, or Keras's default and tf.data's AUTOTUNE."""
         if self.compared is not None:
             return self.compared
-        host: Params = {"finish": "host", "device_prefetch": 0}
+        keras = PipelineConfig(loader=KerasLoader(), finish="host", device_prefetch=0)
         tfdata: Params = {"loader": "tfdata", "tfdata.num_parallel_calls": "auto", "tfdata.prefetch": "auto"}
-        return [
-            Baseline(name="keras", config=PipelineConfig(loader=KerasLoader(), finish="host", device_prefetch=0)),
-            Baseline(name="tfdata", config=to_config({**tfdata, **host})),
-        ]
+        automatic = to_config({**tfdata, "finish": "host", "device_prefetch": 0})
+        return [Baseline(name="keras", config=keras), Baseline(name="tfdata", config=automatic)]
 
     def ceiling(self, setup: ModelSetup) -> Ceiling:
         """Return the model's rate, the same in each setup, and the op costs."""
-        self.now += self.ceilings_seconds
+        self.now += 3.0
         return self._ceiling(setup)
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling:
-        """Return the same ceiling again, in `alone_seconds`; or at once as a trial has read it."""
-        self.now += again * self.alone_seconds
+        """Return the same ceiling again, in a second; or at once as a trial has read it."""
+        self.now += again
         return self._ceiling(setup)
 
     def loader_alone(self, config: PipelineConfig) -> float:
@@ -119,9 +107,8 @@ class Surface:
         """Trials here are as short as they are."""
 
     def _ceiling(self, setup: ModelSetup) -> Ceiling:
-        read, wait = self.read_seconds, self.wait_seconds
         costs = (
-            OpCost(name="read", part="fixed", seconds_per_image=read, wait_seconds_per_image=wait),
+            OpCost(name="read", part="fixed", seconds_per_image=self.read_seconds),
             OpCost(name="Decode", part="fixed", seconds_per_image=self.decode_seconds),
             OpCost(name="RandomFlip", part="fresh", seconds_per_image=self.augment_seconds),
             OpCost(name="Rescale", part="finish", seconds_per_image=self.cast_seconds),
@@ -130,10 +117,8 @@ class Surface:
         return Ceiling(
             model_images_per_second=Estimate(value=rate, low=0.99 * rate, high=1.01 * rate),
             model_core_seconds_per_image=self.model_core_seconds,
-            op_costs=costs,
-            cores=float(self.cores),
             transfer_seconds_per_image=self._sent_bytes(setup.finish) / _TRANSFER,
-            **setup._asdict(),
+            **{"op_costs": costs, "cores": float(self.cores), **setup._asdict()},
         )
 
     def before(self, config: PipelineConfig, proof: bool) -> TrialFailure | None:
@@ -153,13 +138,8 @@ class Surface:
         self.measured.append((config.key(), proof))
         if self.fails(config):
             self.now += 1.0
-            return TrialFailure(
-                kind=FailureKind.CRASHED,
-                phase=Phase.OPEN,
-                message="crashes on this surface",
-                config=config.model_dump(mode="json"),
-                config_key=config.key(),
-            )
+            what: dict[str, Any] = {"kind": FailureKind.CRASHED, "phase": Phase.OPEN, "config_key": config.key()}
+            return TrialFailure(config=config.model_dump(mode="json"), message="crashes on this surface", **what)
         rate = self.true_rate(config) * math.exp(self._rng.normal(0.0, self.noise / 2))
         rates = rate * np.exp(self._rng.normal(0.0, self.noise, _WINDOWS[proof]))
         share = 1.0
@@ -172,27 +152,23 @@ class Surface:
     def resources(self, config: PipelineConfig) -> Resources:
         workers = config.loader.worker_count() or self.cores
         cache = self.sample_count * self.compact_bytes if config.kept.in_memory else 0
-        size = 4 if config.finish == "host" else 1
-        queue = (config.loader.buffered_batches() or 8) * 32 * size * self.compact_bytes
+        queue = (config.loader.buffered_batches() or 8) * 32 * self._sent_bytes(config.finish)
         return Resources(cpu_percent=100.0 * min(workers, self.cores), peak_rss_bytes=2**30 + cache + queue)
 
     def true_rate(self, config: PipelineConfig) -> float:
         model_rate = self.model_rate * self.scaling(config.devices)
         workers = config.loader.worker_count() or self.cores
-        work, sent = self._work(config), self._sent_bytes(config.finish)
-        quirk = self._quirk(config.loader.kind, 0.15)
-        pipe = 2 * sent / 0.5e9 if getattr(config.loader, "use_multiprocessing", False) else 0.0
-        work = work * _FACTOR[config.loader.kind] * (1 + quirk) + sent / 5e9 + pipe
+        sent, quirk = self._sent_bytes(config.finish), self._quirk(config.loader.kind, 0.15)
+        work = self._work(config) * _FACTOR[config.loader.kind] * (1 + quirk) + sent / 5e9
         if config.loader.kind == "keras" and workers <= 1:
             return 1 / (work + 1 / model_rate)
         contention = 0.03 + 0.04 * abs(self._quirk(f"{config.loader.kind} scaling", 1.0))
         side_by_side = min(workers, self.cores)
         parallel = side_by_side / (1 + contention * (side_by_side - 1))
         parallel *= max(0.2, 1 - 0.02 * max(0, workers - self.cores))  # switching between more workers than cores
-        shared = self.cores * 0.97 / (work + self.model_core_seconds)
         buffered = config.loader.buffered_batches()
         queue = 8 if buffered is None else max(1, buffered - workers)
-        slowest = min(parallel / work, shared, model_rate)
+        slowest = min(parallel / work, self.cores * 0.97 / (work + self.model_core_seconds), model_rate)
         rate = slowest * (1 - 0.1 / (1 + queue) * min(1.0, slowest / model_rate))
         if config.device_prefetch == 0:
             rate = 1 / (1 / rate + sent / _TRANSFER)

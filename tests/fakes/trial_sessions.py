@@ -25,6 +25,7 @@ from autopipe.measure.outcome import Measurement, Options, Phase, Report, Resour
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate
 from autopipe.workload.workload import Workload
+from tests.fakes.facts import DESCRIBED, measurement
 
 SLEEPER = [sys.executable, "-c", "import time; print('asleep', flush=True); time.sleep(600)"]
 
@@ -34,15 +35,11 @@ def for_ever() -> None:
         time.sleep(60)
 
 
-def raises() -> None:
-    raise errors.OpError("Rule broken.", hint="Do this.")
-
-
 FAULTS: dict[str, Callable[[], object]] = {
     "hang": for_ever,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda: os._exit(7),
     "sys_exit": lambda: sys.exit("enough"),
-    "raise": raises,
     "bind": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "thread_that_stays": lambda: threading.Thread(target=for_ever, daemon=False).start(),
 }
@@ -67,22 +64,11 @@ class FakeSession:
             self.do(str(options["fault"]))
         report.progress(64, 100.0)
         report.phase(Phase.CLOSE)
-        return Measurement(
-            config=config.model_dump(mode="json"),
-            config_key=config.key(),
-            batch_size=2,
-            windows=(outcome.Window(images=64, seconds=0.001),),
-            images_per_second=Estimate(value=100.0, low=99.0, high=101.0),
-            first_batch_seconds=0.1,
-            stable=True,
-            data_wait_share=0.0,
-            page_cache="warm",
-            ran=outcome.Ran(threads=1, processes=os.getpid(), devices=("CPU:0",), backend="none", versions={}),
-        )
+        found = measurement(config, [100.0], batch_size=2)
+        return found.model_copy(update={"ran": found.ran.model_copy(update={"processes": os.getpid()})})
 
     def describe(self, report: Report) -> Description:
-        known: dict[str, Any] = {"ops": "", "backend": "none", "data_digest": ""}
-        return Description(samples=64, mean_bytes=8, batch_size=2, compact_bytes=8, finished_bytes=8, **known)
+        return DESCRIBED
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         rate = Estimate(value=float(self.workload.batch_size), low=1.0, high=9.0)
@@ -94,11 +80,17 @@ class FakeSession:
     def close(self) -> None:
         self.closing()
 
+    def write(self, text: str) -> None:
+        Path(str(self.options["path"])).write_text(text)
+
     def do(self, fault: str) -> None:
         (FAULTS.get(fault) or getattr(self, f"_{fault}"))()
 
     def _abort(self) -> None:  # its name stands in the trace
         os.abort()
+
+    def _raise(self) -> None:
+        raise errors.OpError("Rule broken.", hint="Do this.")
 
     def _hang_and_ignore_sigterm(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -113,20 +105,14 @@ class FakeSession:
             time.sleep(0.05)
 
     def _mark_close_then_hang(self) -> None:
-        def leave_a_mark() -> None:
-            Path(str(self.options["path"])).write_text("closed")
-
-        self.closing = leave_a_mark
+        self.closing = lambda: self.write("closed")
         self.report.log("hanging")
         for_ever()
 
-    def _kill(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
     def _leave_a_file_and_die(self) -> None:
         folder = self.options.get("folder")
-        Path(str(self.options["path"])).write_text(tempfile.mkdtemp(dir=None if folder is None else str(folder)))
-        self._kill()
+        self.write(tempfile.mkdtemp(dir=None if folder is None else str(folder)))
+        self.do("kill")
 
     def _terminate(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -167,7 +153,7 @@ class FakeSession:
         assert process.stdout is not None
         process.stdout.readline()
         self.kept.append(process)
-        Path(str(self.options["path"])).write_text(str(process.pid))
+        self.write(str(process.pid))
         if "then" in self.options:
             self.report.log("grandchild started")
             self.do(str(self.options["then"]))
@@ -183,12 +169,9 @@ class SmallSession(FakeSession):
             raise MemoryError
         if size % 2:
             raise errors.ModelError("The model takes even batches only.")
-        value = 10.0 * size + wanted.again
-        return Ceiling(
-            model_images_per_second=Estimate(value=value, low=value, high=value),
-            model_core_seconds_per_image=0.0,
-            resources=Resources(peak_rss_bytes=1000 * size) if wanted.resources else None,
-        )
+        value, used = 10.0 * size + wanted.again, Resources(peak_rss_bytes=1000 * size) if wanted.resources else None
+        rate = Estimate(value=value, low=value, high=value)
+        return Ceiling(model_images_per_second=rate, model_core_seconds_per_image=0.0, resources=used)
 
 
 class Refuses:

@@ -21,10 +21,10 @@ from autopipe.artifact import artifact as files
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import child
 from autopipe.reports import tables
+from tests.fakes.commands import TRAIN as SCRIPT
 from tests.fakes.commands import Done, autopipe, environment, python, succeeded
-from tests.fakes.images import in_classes
+from tests.fakes.damage import in_classes
 from tests.fakes.reports import printed
-from tests.fakes.workload_script import TRAIN as SCRIPT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -17,7 +17,7 @@ import pytest
 
 from autopipe.artifact import converting
 from tests.fakes.commands import content, python, succeeded
-from tests.fakes.images import in_classes
+from tests.fakes.damage import in_classes
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,8 @@ from autopipe.artifact.artifact import stored
 from autopipe.artifact.schema import FileReference
 from autopipe.errors import ArtifactError, WorkloadError
 from autopipe.measure import fingerprint
-from tests.fakes.commands import forgotten
+from tests.fakes.commands import TRAIN, forgotten
 from tests.fakes.profiles import of_this_machine
-from tests.fakes.workload_script import TRAIN
 
 EVIL = """
 def main():

@@ -34,7 +34,7 @@ from autopipe.pipeline.batching.process import Nursery
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.workload.sample import Batch
-from tests.fakes import consumers
+from tests.fakes import commands
 from tests.fakes.commands import children, environment, python, succeeded
 from tests.fakes.damage import truncate
 from tests.fakes.sources import Made
@@ -317,7 +317,7 @@ def test_a_forked_child_cannot_read_and_leaves_it_as_it_is(photos: Path, tmp_pat
     """
     # TensorFlow itself hangs where a forked child ends by itself and not as those of multiprocessing do.
     end = end.replace("{bye}", "sys.exit" if loader in OWN else "os._exit")
-    (tmp_path / "consumer.py").write_text(consumers.script(photos, loader, end))
+    (tmp_path / "consumer.py").write_text(commands.script(photos, loader, end))
     *_, one, other, end = succeeded(python("-W", "ignore", tmp_path / "consumer.py")).stdout.splitlines()
     parent, status, samples = end.split()
     for line in (one, other):
@@ -422,7 +422,7 @@ HOW = [
 @pytest.mark.parametrize(("loader", "end"), HOW)
 def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, loader: LoaderConfig, end: str) -> None:
     script = tmp_path / "consumer.py"
-    script.write_text(consumers.script(photos, loader, ENDS[end], keep="memory"))
+    script.write_text(commands.script(photos, loader, ENDS[end], keep="memory"))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     command, pipe, variables = [sys.executable, str(script)], subprocess.PIPE, environment(TMPDIR=str(scratch))
@@ -465,7 +465,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("loader", [OWN[0], OWN[2], *TF_DATA])
 def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None:
     script = tmp_path / "train.py"
-    script.write_text(FIT.format(loader=consumers.code(loader)))
+    script.write_text(FIT.format(loader=commands.code(loader)))
     command, pipe = [sys.executable, str(script)], subprocess.PIPE
     with subprocess.Popen(command, env=environment("tensorflow"), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None

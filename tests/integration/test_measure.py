@@ -29,7 +29,7 @@ from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
-from tests.fakes.images import in_classes
+from tests.fakes.damage import in_classes
 from tests.fakes.reports import Told
 from tests.fakes.sources import Made
 

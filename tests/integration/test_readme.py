@@ -26,10 +26,9 @@ from autopipe.cli import main
 from autopipe.cli.output import say_next, write_outputs
 from autopipe.measure import fingerprint
 from autopipe.workload.data.records import frame, serialise
-from tests.fakes.commands import ROOT, Done, in_shell, python, succeeded
-from tests.fakes.images import in_classes
+from tests.fakes.commands import ROOT, TRAIN, Done, in_shell, python, succeeded
+from tests.fakes.damage import in_classes
 from tests.fakes.profiles import HALVED, digest, profile
-from tests.fakes.workload_script import TRAIN
 
 FOLLOWED = [ROOT / "README.md", ROOT / "docs" / "train.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,7 +11,7 @@ import autopipe as ap
 from autopipe.artifact import converting
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.records import TFRecords
-from tests.fakes.images import in_classes
+from tests.fakes.damage import in_classes
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -25,9 +25,8 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import searching
 from autopipe.search.searching import hardware_of
-from tests.fakes.commands import ROOT, forgotten, python, succeeded
+from tests.fakes.commands import ROOT, TRAIN, forgotten, python, succeeded
 from tests.fakes.profiles import about, of_this_machine, profile
-from tests.fakes.workload_script import TRAIN
 
 SAMPLES, EPOCHS = 30, 3
 

@@ -13,9 +13,9 @@ import pytest
 
 import autopipe as ap
 from autopipe.artifact import artifact
+from tests.fakes.commands import TRAIN
 from tests.fakes.fleet import Fleet, imaginary
 from tests.fakes.surface import Surface
-from tests.fakes.workload_script import TRAIN
 
 JOBS = 50
 SPACE = """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import images
+from tests.fakes import damage
 
 ROOT = Path(__file__).parents[2]
 BATCHES = """
@@ -87,7 +87,7 @@ def test_a_wheel_is_for_every_python_and_has_all_that_it_needs_inside(wheel: Pat
 
 def test_it_makes_the_batches_of_the_checkout_where_there_is_no_compiler(installed: Path, tmp_path: Path) -> None:
     assert shutil.which("cc", path=str(installed.parent)) is None
-    photos = images.in_classes(tmp_path / "photos", 12, (48, 61), suffix=".jpg")
+    photos = damage.in_classes(tmp_path / "photos", 12, (48, 61), suffix=".jpg")
     there, *theirs = _run(installed, ["-c", BATCHES, str(photos)], tmp_path).split("|")
     here, *ours = _run(sys.executable, ["-c", BATCHES, str(photos)], tmp_path).split("|")
     assert Path(there).is_relative_to(installed.parents[1])

@@ -30,8 +30,7 @@ from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import lock
 from autopipe.search.result import Contest, Raced, Trial
 from autopipe.values import Estimate, JsonObject
-from tests.fakes.facts import DESCRIBED, known
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import DESCRIBED, known, measurement
 from tests.fakes.profiles import NOON, about, ceiling, config, digest, hardware, profile, trial
 
 KEY = "0123456789ab"

@@ -38,11 +38,11 @@ from autopipe.search.space import Space
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
 from benchmarks.machines import Machine, Played
+from tests.fakes.commands import TRAIN
 from tests.fakes.facts import DESCRIBED, known
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
-from tests.fakes.workload_script import TRAIN
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))

@@ -19,10 +19,10 @@ from autopipe.measure import fingerprint
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import result, settings, study
 from autopipe.search import space as spaces
-from tests.fakes import findings, images
+from tests.fakes import damage, findings
+from tests.fakes.commands import TRAIN
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
-from tests.fakes.workload_script import TRAIN
 from tests.unit.cli.conftest import Autopipe, Patch
 
 HERE = fingerprint.detect()
@@ -131,7 +131,7 @@ def test_the_artifact_and_its_module_name_the_new_file(autopipe: Autopipe, renam
 
 
 def test_images_that_were_moved_are_named_by_their_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:
-    moved = images.in_classes(tmp_path / "moved", 4, (8, 8))
+    moved = damage.in_classes(tmp_path / "moved", 4, (8, 8))
     path, gone = tmp_path / "autopipe.json", ImagesReference(path="photos", model="vgg16", batch_size=2)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(gone, path.name))
     files.write(artifact(workload=gone), path)

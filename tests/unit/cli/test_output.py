@@ -30,7 +30,7 @@ from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.search import result as events
 from autopipe.search.result import AskedBy, Reason, Stop
 from autopipe.values import Estimate
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import measurement
 from tests.fakes.profiles import config, profile
 from tests.fakes.reports import Approved
 from tests.unit.cli.conftest import Patch

@@ -29,9 +29,9 @@ from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import pickling
-from tests.fakes.data_loader import DataLoader
 from tests.fakes.facts import known
 from tests.fakes.reports import Told
+from tests.unit.measure.test_randomness import DataLoader
 
 Array: TypeAlias = NDArray[Any]
 COUNT, BATCH = 48, 4

@@ -14,7 +14,7 @@ from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.formats import AS_THEY_ARE, formats
 from autopipe.measure.rows import Formats, ImageForm
 from autopipe.workload.sample import FieldKind
-from tests.fakes.images import in_classes
+from tests.fakes.damage import in_classes
 from tests.fakes.sources import Made
 
 RAW = "raw pixels"

@@ -4,10 +4,12 @@ tests/integration/test_measure.py.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import tracemalloc
 import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,15 +29,62 @@ from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.facts import known
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.fakes.pipeline import Pipeline, run
 from tests.fakes.reports import Told
 
 BATCH = 32
 SEARCH = StopRule(min_seconds=0.8, max_seconds=2.0)
 
 
-def pipe(makes: float, trains: float, **other: Any) -> Pipeline:
-    return Pipeline(producer_seconds=makes, consumer_seconds=trains, **other)
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """Workers that make batches, a queue, and a model that takes them in order, on a clock of its own."""
+
+    producer_seconds: float  # between two batches, when all workers work; each takes `workers` times as long for one
+    consumer_seconds: float  # a step, once it has its batch
+    workers: int = 2  # who begin together
+    queue: int = 8  # finished batches that may wait
+    filled: int = 0  # batches that wait already when the model begins
+    slowness: Callable[[float], float] = lambda now: 1.0  # of the machine at a time, for what begins then
+    consumer_slowness: Callable[[float], float] = lambda now: 1.0  # the same for the model alone
+
+    @property
+    def batches_per_second(self) -> float:
+        """The true steady rate, on a quiet machine."""
+        return 1 / max(self.producer_seconds, self.consumer_seconds)
+
+    def steps(self) -> Iterator[tuple[float, float, int]]:
+        """Yield, for each step, when it ended, how long the model had waited until then, and the queue's level."""
+        done = [0.0] * self.filled
+        taken: list[float] = []
+        free = [0.0] * self.workers
+        capacity = self.queue + self.workers
+        now = waited = 0.0
+        for number in range(10**9):
+            while len(done) < number + capacity:
+                worker = free.index(min(free))
+                room = taken[len(done) - capacity] if len(done) >= capacity else 0.0
+                start = max(free[worker], room)
+                free[worker] = start + self.producer_seconds * self.workers * self.slowness(start)
+                done.append(free[worker])
+            began = max(now, done[number])
+            waited += began - now
+            taken.append(began)
+            now = began + self.consumer_seconds * self.slowness(began) * self.consumer_slowness(began)
+            yield now, waited, sum(end <= now for end in done[number + 1 :])
+
+
+def run(meter: Meter, pipeline: Pipeline, *, at_once: int = 1, steps: int = 10**9, blind: bool = False) -> float:
+    """Train until the meter has enough, or for `steps` steps, `at_once` in an execution; return when that was.
+
+    Where `blind`, the loader cannot tell how full its queue is.
+    """
+    seconds = 0.0
+    for number, (seconds, waited, level) in enumerate(pipeline.steps(), start=1):
+        due = number % at_once == 0 and meter.step(number, None if blind else level, seconds)
+        if (due and not meter.look(seconds, waited)) or number >= steps:
+            meter.end(seconds, waited)
+            break
+    return seconds
 
 
 def measured(
@@ -56,53 +105,53 @@ def at_least(seconds: float, most: float | None = None, **other: Any) -> StopRul
 
 def test_a_loader_slower_than_the_model_is_found_out_behind_a_queue_of_64() -> None:
     for shortfall, workers, filled in itertools.product((0.03, 0.05, 0.1, 0.3, 0.6), (1, 2, 8), (0, 64)):
-        pipeline = pipe(0.010 / (1 - shortfall), 0.010, workers=workers, queue=64, filled=filled)
+        pipeline = Pipeline(0.010 / (1 - shortfall), 0.010, workers=workers, queue=64, filled=filled)
         assert measured(pipeline)[0].rate.value == true_rate(pipeline, 0.03)
 
 
 def test_bursts_of_workers_who_began_together_do_not_show() -> None:
     for workers, consumer_seconds in itertools.product((2, 3, 4, 8, 16), (0.0001, 0.005, 0.011)):
-        reading = measured(pipeline := pipe(0.012, consumer_seconds, workers=workers))[0]
+        reading = measured(pipeline := Pipeline(0.012, consumer_seconds, workers=workers))[0]
         assert (reading.rate.value, reading.stable) == (true_rate(pipeline, 0.03), True)
 
 
 def test_many_workers_who_deliver_together_and_then_pause_are_seen_pausing() -> None:
     for rule, blind, workers in itertools.product((SEARCH, at_least(1.5)), (True, False), (48, 64)):
-        pipeline = pipe(3.2 / workers, 0.032, workers=workers)
+        pipeline = Pipeline(3.2 / workers, 0.032, workers=workers)
         _, meter, ended = measured(pipeline, rule, blind=blind)
         assert (meter.overall.value, ended < 15) == (true_rate(pipeline, 0.15), True)  # a part of a burst more or less
     for makes in (0.5, 0.79, 1.2):  # a trial holds a whole burst
-        _, meter, ended = measured(pipeline := pipe(makes, 0.35, workers=16, queue=1), at_least(1.5), blind=True)
+        _, meter, ended = measured(pipeline := Pipeline(makes, 0.35, workers=16, queue=1), at_least(1.5), blind=True)
         assert (meter.overall.value, ended < 60) == (true_rate(pipeline, 0.1), True)
-    _, meter, ended = measured(pipe(0.002, 0.1, workers=64))  # and waits for none that is there already
+    _, meter, ended = measured(Pipeline(0.002, 0.1, workers=64))  # and waits for none that is there already
     assert ended - (meter.began_at or 0.0) < 2 * SEARCH.max_seconds - 0.5
 
 
 def test_a_queue_that_empties_within_a_burst_says_nothing_of_what_the_loader_makes() -> None:
     """16 workers deliver together, and then not for seconds, in which the model takes one batch after the other."""
     for makes, trains in itertools.product((0.35, 0.5, 0.79), (0.345, 0.48)):
-        reading = measured(pipeline := pipe(makes, trains, workers=16, queue=1))[0]
+        reading = measured(pipeline := Pipeline(makes, trains, workers=16, queue=1))[0]
         assert BATCH * pipeline.batches_per_second * 0.99 <= reading.rate.value <= BATCH / trains * 1.01
         assert (reading.stable, "in one burst" in " ".join(reading.warnings)) == (False, True)
 
 
 def test_a_loader_faster_than_the_model_reads_as_the_model() -> None:
     for workers in (1, 4):
-        reading = measured(pipeline := pipe(0.004, 0.010, workers=workers))[0]
+        reading = measured(pipeline := Pipeline(0.004, 0.010, workers=workers))[0]
         assert (reading.rate.value, reading.stable) == (true_rate(pipeline), True)
         assert sum(window.waiting_seconds for window in reading.windows) == 0.0
-    window = measured(pipe(0.010, 0.004, workers=1))[0].windows[0]
+    window = measured(Pipeline(0.010, 0.004, workers=1))[0].windows[0]
     assert window.waiting_seconds / window.seconds == pytest.approx(0.6)
 
 
 def test_what_a_loader_takes_from_the_model_while_its_queue_fills_is_left_out_and_cuts_no_trial_short() -> None:
     # 64 batches, at 1 / 0.008 - 1 / 0.020 a second
-    pipeline = pipe(0.008, 0.010, queue=64, consumer_slowness=lambda now: 2.0 if now < 0.85 else 1.0)
+    pipeline = Pipeline(0.008, 0.010, queue=64, consumer_slowness=lambda now: 2.0 if now < 0.85 else 1.0)
     for hopeless_below in (None, 0.9 * BATCH * pipeline.batches_per_second):
         reading, meter, _ = measured(pipeline, at_least(0.8, 2.0, hopeless_below=hopeless_below))
         assert (reading.rate.value, reading.cut_short) == (true_rate(pipeline), False)
         assert meter.discarded_batches > reading.left_out // BATCH > 0
-    reading = measured(pipe(0.008, 0.010, queue=1000))[0]  # one that is still filling at the end
+    reading = measured(Pipeline(0.008, 0.010, queue=1000))[0]  # one that is still filling at the end
     assert (reading.stable, "still filling" in " ".join(reading.warnings)) == (False, True)
 
 
@@ -111,38 +160,38 @@ def test_a_noisy_neighbour_in_a_part_of_the_trial_is_said_and_a_short_hiccup_cha
         (0.35 * 2.1, 0.5 * 2.1, 0.65 * 2.1), (True, False), (True, False)
     ):
         slow = functools.partial(lambda until, first, now: 1.4 if (now < until) == first else 1.0, until, slow_first)
-        reading = measured(pipe(0.010, 0.002, slowness=slow), at_least(2.0), blind=blind)[0]
+        reading = measured(Pipeline(0.010, 0.002, slowness=slow), at_least(2.0), blind=blind)[0]
         told = {"drifting", "unstable"} & {warning.partition(":")[0] for warning in reading.warnings}
         assert (reading.stable, told != set()) == (False, True)
-    pipeline = pipe(0.010, 0.002, slowness=lambda now: 10.0 if 0.5 < now < 0.6 else 1.0)
+    pipeline = Pipeline(0.010, 0.002, slowness=lambda now: 10.0 if 0.5 < now < 0.6 else 1.0)
     assert measured(pipeline)[0].rate.value == true_rate(pipeline)
     # A slower second half behind a full queue is not hidden.
-    slower = {
+    slower: dict[str, Any] = {
         "slowness": lambda now: 1.0 if now < 1.0 else 2.0,
         "consumer_slowness": lambda now: 1.0 - (now >= 1.0) / 2,
     }
-    assert not measured(pipe(0.008, 0.010, queue=100, filled=100, **slower), at_least(2.0))[0].stable
+    assert not measured(Pipeline(0.008, 0.010, queue=100, filled=100, **slower), at_least(2.0))[0].stable
 
 
 def test_slow_steps_and_slow_loaders_end_in_reasonable_time_and_are_called_unstable() -> None:
     for workers in (1, 2, 16):
-        reading, _, ended = measured(pipe(0.01, 3.0, workers=workers))
+        reading, _, ended = measured(Pipeline(0.01, 3.0, workers=workers))
         assert (reading.stable, "unstable" in reading.warnings[0], ended < 13) == (False, True, True)
         assert reading.rate.value == pytest.approx(BATCH / 3)
     for consumer_seconds, workers in itertools.product((0.01, 0.0001), (2, 16)):
-        reading, _, ended = measured(pipe(1.0, consumer_seconds, workers=workers))
+        reading, _, ended = measured(Pipeline(1.0, consumer_seconds, workers=workers))
         # Each burst of all workers takes as many seconds as there are workers.
         assert (reading.stable, ended <= 4 * workers + 1) == (False, True)
 
 
 def test_steps_of_20_microseconds_are_looked_at_ten_times_a_second() -> None:
-    reading, _, ended = measured(pipeline := pipe(0.000_01, 0.000_02), at_least(0.3, 0.6))
+    reading, _, ended = measured(pipeline := Pipeline(0.000_01, 0.000_02), at_least(0.3, 0.6))
     assert reading.rate.value == true_rate(pipeline)
     assert (ended < 1.0, min(window.seconds for window in reading.windows) > 0.05) == (True, True)
 
 
 def test_a_steady_trial_stops_at_the_least_time_and_one_that_cannot_win_before() -> None:
-    pipeline = pipe(0.010, 0.002)
+    pipeline = Pipeline(0.010, 0.002)
     _, meter, ended = measured(pipeline)
     assert 0.8 <= ended - known(meter.began_at) < 1.0
     for times, cut in ((1.05, True), (0.95, False)):
@@ -152,17 +201,17 @@ def test_a_steady_trial_stops_at_the_least_time_and_one_that_cannot_win_before()
 
 
 def test_the_first_windows_begin_when_the_cache_is_full_and_a_loader_that_tunes_itself_had_its_time() -> None:
-    pipeline = pipe(0.001, 0.005, slowness=lambda now: 20.0 if now < 1.0 else 1.0)
+    pipeline = Pipeline(0.001, 0.005, slowness=lambda now: 20.0 if now < 1.0 else 1.0)
     reading, meter, _ = measured(pipeline, fill_steps=50)
     assert meter.filled_at == pytest.approx(1.2, abs=0.1)
     assert reading.rate.value == true_rate(pipeline)
     assert meter.discarded_batches >= 50
-    _, meter, _ = measured(pipe(0.010, 0.002), settle_seconds=1.0, blind=True)
+    _, meter, _ = measured(Pipeline(0.010, 0.002), settle_seconds=1.0, blind=True)
     assert 1.0 <= known(meter.began_at) - known(meter.filled_at) < 1.5
 
 
 def test_data_that_end_early_give_what_they_can() -> None:
-    pipeline = pipe(0.010, 0.002, workers=1)
+    pipeline = Pipeline(0.010, 0.002, workers=1)
     for steps in (2, 3, 5, 20):
         run(meter := Meter(BATCH, 1, SEARCH), pipeline, steps=steps)
         found = meter.reading and (meter.reading.done, meter.reading.stable, meter.reading.rate.value)
@@ -170,7 +219,7 @@ def test_data_that_end_early_give_what_they_can() -> None:
 
 
 def test_steps_that_run_several_at_once_are_counted_all() -> None:
-    pipeline = pipe(0.002, 0.005)
+    pipeline = Pipeline(0.002, 0.005)
     run(meter := Meter(BATCH, pipeline.workers, SEARCH), pipeline, at_once=7)
     assert (known(meter.reading).rate.value, known(meter.reading).stable) == (true_rate(pipeline), True)
 
@@ -197,7 +246,7 @@ def test_the_rate_of_epochs_is_that_of_whole_ones_with_a_pause_each_whether_or_n
 
 
 def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_epochs() -> None:
-    pipeline = pipe(0.0125, 0.010, queue=64, filled=64)
+    pipeline = Pipeline(0.0125, 0.010, queue=64, filled=64)
     meter = Meter(2, pipeline.workers, SEARCH)
     meter.epoch_steps = 1
     run(meter, pipeline)
@@ -216,7 +265,7 @@ def test_a_first_epoch_that_is_short_is_left_out_and_a_steady_trial_sees_an_epoc
 
 
 def test_batches_that_waited_in_a_queue_do_not_make_one_window_of_all_that_follow() -> None:
-    run(meter := Meter(BATCH, 2, SEARCH), pipe(0.2, 0.004, filled=9), blind=True)
+    run(meter := Meter(BATCH, 2, SEARCH), Pipeline(0.2, 0.004, filled=9), blind=True)
     reading = known(meter.reading)
     assert len(reading.windows) >= 5
     assert reading.rate.value == pytest.approx(BATCH / 0.2, rel=0.02)

@@ -19,8 +19,8 @@ from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost, ReadCosts, SampleTail
 from autopipe.measure.op_costs import Turn, as_made, fitted, held_share, op_costs, read_costs, share, with_lock
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes.commands import by_python
 from tests.fakes.facts import known
-from tests.fakes.reference import by_python
 from tests.fakes.sources import Made
 
 FREE = Turn(wall=1.0, cpu=1.0)

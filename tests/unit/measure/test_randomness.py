@@ -1,10 +1,8 @@
-"""Random numbers that repeat, planted and not, in the datasets that people write.
-
-torch is not installed here: `tests.fakes.data_loader` stands for its DataLoader.
-"""
+"""Random numbers that repeat, planted and not, in the datasets that people write. torch is not installed here."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import itertools
@@ -24,7 +22,6 @@ from numpy.typing import NDArray
 from autopipe.errors import LoaderError
 from autopipe.measure.randomness import Look, OtherSeeds, digests, watch_maps
 from autopipe.pipeline.wrap import WrappedData
-from tests.fakes.data_loader import DataLoader
 from tests.fakes.reports import Told
 
 # Of a draw in `on_epoch_begin`.
@@ -55,6 +52,65 @@ def noise(x: Array, draw: Draw) -> Any:
 
 
 # -------------------- datasets
+
+
+class _Batches:
+    def __init__(self, samples: int, *, shuffle: bool) -> None:
+        self._samples, self._shuffle = samples, shuffle
+
+    def __len__(self) -> int:
+        return -(-self._samples // 8)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        indices = list(range(self._samples))
+        if self._shuffle:
+            random.shuffle(indices)
+        return (indices[at : at + 8] for at in range(0, self._samples, 8))
+
+
+class DataLoader:
+    """torch's, whose workers are copies in this process.
+
+    As in torch, each worker has a copy of the dataset, made when an epoch begins, and a state of NumPy's global
+    generator of its own; workers make batches in turn.
+    """
+
+    def __init__(
+        self, dataset: Any, *, num_workers: int = 0, shuffle: bool = False, worker_init_fn: Any = None
+    ) -> None:
+        self.dataset, self.num_workers, self.worker_init_fn = dataset, num_workers, worker_init_fn
+        self.batch_sampler: Any = _Batches(len(dataset), shuffle=shuffle)
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        make = [_worker(self, number) for number in range(self.num_workers)] or [_batch_of(self.dataset)]
+        for number, indices in enumerate(self.batch_sampler):
+            yield make[number % len(make)](indices)
+
+
+def _batch_of(dataset: Any) -> Callable[[list[int]], Any]:
+    return lambda indices: tuple(map(np.stack, zip(*(dataset[index] for index in indices), strict=True)))
+
+
+def _worker(loader: DataLoader, number: int) -> Callable[[list[int]], Any]:
+    batch = _batch_of(copy.deepcopy(loader.dataset))
+    state = np.random.RandomState(random.getrandbits(32)).get_state()  # as torch seeds it
+
+    def within(run: Callable[[], Any]) -> Any:
+        nonlocal state
+        outside = np.random.get_state()
+        np.random.set_state(state)
+        try:
+            return run()
+        finally:
+            state = np.random.get_state()
+            np.random.set_state(outside)
+
+    if (begin := loader.worker_init_fn) is not None:
+        within(lambda: begin(number))
+    return lambda indices: within(lambda: batch(indices))
 
 
 class Items(keras.utils.PyDataset):

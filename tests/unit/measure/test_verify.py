@@ -24,8 +24,8 @@ from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.workload import Workload
+from tests.fakes.damage import in_classes
 from tests.fakes.facts import known
-from tests.fakes.images import in_classes
 from tests.fakes.reports import Told
 from tests.unit.pipeline.devices.models import classifier
 

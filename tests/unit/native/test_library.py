@@ -40,8 +40,8 @@ from autopipe.workload.op import Op
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind, Rows
+from tests.fakes.commands import by_python
 from tests.fakes.facts import known
-from tests.fakes.reference import by_python
 from tests.unit.native.test_program import jpeg, pixels, png
 
 BUILT = Path(native.__file__).with_name("_native.so")

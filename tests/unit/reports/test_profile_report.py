@@ -30,9 +30,8 @@ from autopipe.reports.page import Section
 from autopipe.search.result import AskedBy, Raced, Reason, Result, Stop, TrialFinished, TrialStarted
 from autopipe.values import Estimate
 from tests.fakes import findings, profiles
-from tests.fakes.facts import known
+from tests.fakes.facts import known, measurement
 from tests.fakes.findings import HOSTILE
-from tests.fakes.measurements import measurement
 from tests.fakes.reports import printed
 
 KEYS = ["ladder", "rows", "costs", "proof", "settings", "history", "payback", "circumstances"]

@@ -27,9 +27,8 @@ from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes import ceilings, findings, profiles
-from tests.fakes.facts import known
+from tests.fakes.facts import known, measurement
 from tests.fakes.findings import payback
-from tests.fakes.measurements import measurement
 from tests.fakes.profiles import baseline, contest
 from tests.fakes.reports import Approved, printed
 from tests.fakes.surface import Surface

@@ -19,8 +19,7 @@ from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search.measurer import TrialMeasurer, succeeded
 from autopipe.search.settings import Settings
 from autopipe.search.space import to_config
-from tests.fakes.facts import DESCRIBED
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import DESCRIBED, measurement
 
 THREADS = to_config({"loader": "threads", "threads.workers": 2})
 

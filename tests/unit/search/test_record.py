@@ -23,8 +23,7 @@ from autopipe.search.record import Record, best_elsewhere, open_record
 from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, Stop
 from autopipe.search.space import Params, Space, to_config
 from autopipe.values import Estimate
-from tests.fakes.facts import facts
-from tests.fakes.measurements import measurement
+from tests.fakes.facts import facts, measurement
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import loader_bound, run, some, space_of
 

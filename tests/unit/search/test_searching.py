@@ -46,9 +46,8 @@ from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
-from tests.fakes.facts import DESCRIBED
+from tests.fakes.facts import DESCRIBED, measurement
 from tests.fakes.fleet import Trials, imaginary
-from tests.fakes.measurements import measurement
 from tests.fakes.nvml import Device, FakeNvml
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import some

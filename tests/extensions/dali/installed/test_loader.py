@@ -29,7 +29,7 @@ from autopipe.reports import tables
 from autopipe.workload.ops.decode import decode
 from autopipe.workload.ops.sizes import resized
 from autopipe.workload.sample import Batch, FieldKind
-from tests.fakes import consumers
+from tests.fakes import commands
 from tests.fakes.commands import python
 from tests.fakes.damage import corrupt, empty, truncate
 
@@ -225,7 +225,7 @@ ENDS = {
 def test_the_process_ends_however_the_loader_does(photos: Path, tmp_path: Path, end: str) -> None:
     statement, status = ENDS[end]
     script = tmp_path / "consumer.py"
-    script.write_text(consumers.script(photos, DALI, statement, decode="ap.Decode(strict=False)"))
+    script.write_text(commands.script(photos, DALI, statement, decode="ap.Decode(strict=False)"))
     done = python("-W", "ignore", script, backend="tensorflow")
     assert (done.returncode, done.stdout.splitlines()) == (status, ["", *(["19"] if end == "fork" else [])]), (
         done.stderr

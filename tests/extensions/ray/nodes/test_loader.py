@@ -28,7 +28,7 @@ from autopipe.extensions.ray.loader import Ray
 from autopipe.testing import expected_batches, finished
 from tests.contract.test_loaders import digest, exact_workload
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
-from tests.fakes import consumers
+from tests.fakes import commands
 from tests.fakes.commands import autopipe, content, environment, python, succeeded
 from tests.fakes.sources import Made
 
@@ -234,7 +234,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_cluster_that_it_started_ends_however_the_process_does(photos: Path, tmp_path: Path, end: str) -> None:
     script = tmp_path / "consumer.py"
-    script.write_text(consumers.script(photos, Ray(workers=1), ENDS[end]))
+    script.write_text(commands.script(photos, Ray(workers=1), ENDS[end]))
     variables = environment()
     variables.pop("RAY_ADDRESS", None)
     errors = tmp_path / "errors"

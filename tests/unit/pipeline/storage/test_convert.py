@@ -30,9 +30,8 @@ from autopipe.pipeline.storage.tfrecord import TFRecord
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes import damage
-from tests.fakes.commands import content
-from tests.fakes.images import in_classes
-from tests.fakes.reference import by_python
+from tests.fakes.commands import by_python, content
+from tests.fakes.damage import in_classes
 from tests.fakes.sources import Failing, Made
 
 COUNT = 100  # 8 shards, 7 of them of 13 samples

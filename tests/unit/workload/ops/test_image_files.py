@@ -25,7 +25,7 @@ from autopipe.workload.ops.decode import decode
 from autopipe.workload.ops.headers import image_size, orientation_of
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from tests.fakes.reference import by_python
+from tests.fakes.commands import by_python
 
 ENCODED = Field(FieldKind.ENCODED, None, None)
 MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
