@@ -65,6 +65,17 @@ def test_links_of_the_first_page_lead_to_pages_with_what_they_point_at(page: Any
             assert page.evaluate("name => document.getElementById(name) !== null", anchor), link
 
 
+def test_the_search_finds_pages_by_a_word_of_theirs(page: Any) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("DriftMonitor")
+    found = page.locator("a.md-search-result__link")
+    found.first.wait_for(state="visible")
+    places = found.evaluate_all("all => all.map(each => each.getAttribute('href'))")
+    assert any("docs/retune/" in each for each in places)
+    page.goto(found.first.evaluate("each => each.href"))
+    assert "DriftMonitor" in page.locator("article").text_content()
+
+
 def test_each_public_name_and_each_command_has_its_place(page: Any, site: str) -> None:
     page.goto(f"{site}reference/python/")
     headings = {each.split("\u00b6")[0] for each in page.locator("article h3").all_text_contents()}
