@@ -108,6 +108,12 @@ def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users
             found = watched(functools.partial(reader.read, librarys))
             first = None if found is None else found.lines[0]
             assert (first and (first.file, first.line, first.code)) == place
+    generator = module(
+        tmp_path / "site-packages/fast/load.py", "class Data:\n    def made(self):\n        yield self.work()\n"
+    )
+    data, reader = generator.Data(), module(tmp_path / READER, "def read(data):\n    return next(data.made())\n")
+    data.work = other.work
+    assert known(watched(functools.partial(reader.read, data))).lines[0].code == "yield self.work()"
 
 
 def test_no_garbage_is_collected_while_python_lists_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
