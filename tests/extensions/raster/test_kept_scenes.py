@@ -218,6 +218,19 @@ def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str
         session.close()
 
 
+@pytest.mark.parametrize("options", [{"random": 4}, {}, {"bands": (3, 1), "stride": 7}])
+def test_windows_are_the_same_however_their_files_are_written(tmp_path: Path, options: Any) -> None:
+    for at in range(3):
+        tiled(tmp_path / f"{at}.tif")
+    data, first = Windows(tmp_path / "*.tif", size=(20, 24), **options), list[Any]()
+    for name, _, read in data.rewritten(tmp_path):
+        rng = np.random.default_rng(0)
+        found = [each for _ in range(5) for each in read(rng)]
+        first = first or found
+        for one, other in zip(first, found, strict=True):
+            np.testing.assert_array_equal(one, other, strict=True, err_msg=str(name))
+
+
 def test_formats_compare_scenes_as_they_are_with_other_files(tmp_path: Path) -> None:
     path = tiled(tmp_path / "a.tif", np.zeros((128, 128, 3), np.uint16), tile=(32, 32))
     workload = ap.Workload(data=Windows(path, size=32, random=12), ops=[], batch_size=4)
