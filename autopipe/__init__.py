@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import sys
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from autopipe._version import __version__
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from autopipe.api.measuring import measure as measure
     from autopipe.api.samples import convert as convert
     from autopipe.api.samples import verify as verify
-    from autopipe.api.training import build_loader as build_loader
-    from autopipe.api.training import build_trainer as build_trainer
     from autopipe.api.training import live as live
+    from autopipe.api.training import make_loader as make_loader
+    from autopipe.api.training import make_trainer as make_trainer
     from autopipe.api.tuning import check as check
     from autopipe.api.tuning import retune as retune
     from autopipe.api.tuning import tune as tune
@@ -120,7 +121,7 @@ _NAMES = {
     "api.loading": "eject load report show",
     "api.measuring": "measure",
     "api.samples": "convert verify",
-    "api.training": "build_loader build_trainer live",
+    "api.training": "live make_loader make_trainer",
     "api.tuning": "check retune tune",
     "artifact.artifact": "KeptWarning",
     "artifact.drift": "DriftMonitor DriftWarning",
@@ -176,7 +177,13 @@ class _Package(types.ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
+_RENAMED = {"build_loader": "make_loader", "build_trainer": "make_trainer"}  # as those of a tuned pipeline
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        warnings.warn(f"`ap.{name}` is `ap.{_RENAMED[name]}` now.", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[__name__], _RENAMED[name])
     home = _HOMES.get(name)
     value = _of_an_extension(name) if home is None else getattr(importlib.import_module(f"autopipe.{home}"), name)
     globals()[name] = value

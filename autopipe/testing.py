@@ -380,7 +380,7 @@ def check_loader(
     wanted = {epoch: expected_batches(workload, epoch) for epoch in range(4)}
     for chosen in settings:
         config, rule = PipelineConfig(loader=loader, **chosen), f"with {dict(chosen)}"
-        with assembly.build_loader(workload, config) as made:
+        with assembly.make_loader(workload, config) as made:
             _require(len(made) == len(wanted[0]), f"{rule} an epoch has {len(wanted[0])} batches, not {len(made)}")
             for epoch in (0, 1):
                 _require_epoch(wanted[epoch], finished(made, made.batches(epoch)), f"{rule}, epoch {epoch}")
@@ -397,12 +397,12 @@ def check_loader(
         with contextlib.suppress(LoaderError):
             next(after)
             raise AssertionError(f"{rule} a loader that is closed raises LoaderError")
-        with assembly.build_loader(workload, config) as made:
+        with assembly.make_loader(workload, config) as made:
             made.load_state_dict(state)
             rest = copied(made.epoch(3))
         _require_epoch(wanted[3][1:], rest, f"{rule}, resumed behind the first batch")
     for part in range(3):
-        with assembly.build_loader(workload, PipelineConfig(loader=loader), shard=(part, 3)) as made:
+        with assembly.make_loader(workload, PipelineConfig(loader=loader), shard=(part, 3)) as made:
             shard = expected_batches(workload, 1, (part, 3))
             _require_epoch(shard, finished(made, made.batches(1)), f"shard {part} of 3")
 

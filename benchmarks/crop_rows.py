@@ -82,7 +82,7 @@ def alone(photos: Path, workload: Callable[[Path], ap.Workload], loader: LoaderC
 
 
 def fit(photos: Path, workload: Callable[[Path], ap.Workload], loader: LoaderConfig, keep: str) -> Sizes:
-    with ap.build_trainer(workload(photos), _config(loader, keep)) as trainer:
+    with ap.make_trainer(workload(photos), _config(loader, keep)) as trainer:
         while True:
             trainer.fit(epochs=EPOCHS, verbose=0)
             yield EPOCHS * len(trainer.loader) * peers.BATCH

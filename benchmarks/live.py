@@ -239,7 +239,7 @@ def by_trainer(make: Callable[[], ap.Trainer], epochs: int, said: Callable[[ap.T
 
 def trainer_of(work: ap.Workload, config: ap.PipelineConfig | None) -> ap.Trainer:
     """Return the trainer of a configuration; None: of a training that tunes itself."""
-    return ap.build_trainer(work, config, tune="live" if config is None else None)
+    return ap.make_trainer(work, config, tune="live" if config is None else None)
 
 
 def tuned(regime: Regime, wanted: argparse.Namespace) -> tuple[ap.PipelineConfig, float]:
@@ -341,7 +341,7 @@ class Clocked(keras.callbacks.Callback):
 def record(path: Path, epochs: int) -> None:
     """Write the course of a training whose reads wait 20 ms, from two threads on: docs/live.md shows it."""
     begins = ap.PipelineConfig(loader=ap.Threads(workers=2))
-    with ap.build_trainer(latency_20ms(), begins, tune="live") as trainer:
+    with ap.make_trainer(latency_20ms(), begins, tune="live") as trainer:
         clock = Clocked(trainer)
         trainer.fit(epochs=epochs, callbacks=[clock], verbose=0)
     path.write_text(json.dumps(clock.course()) + "\n")

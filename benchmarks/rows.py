@@ -19,7 +19,7 @@ import psutil
 import small_rows
 
 from autopipe.hardware import processes as allocator
-from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.assembly import make_loader
 from autopipe.pipeline.batching.cache import RowLayout, SharedBlock
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
@@ -84,7 +84,7 @@ def endless(loader: Loader) -> Iterator[int]:
 
 def ours(folder: Path, data: str, loader: LoaderConfig, finish: str, keep: str) -> Iterator[int]:
     config = PipelineConfig.model_validate({"loader": loader, "finish": finish, "keep": keep})
-    with build_loader(WORKLOADS[data](folder), config) as made:
+    with make_loader(WORKLOADS[data](folder), config) as made:
         yield from endless(made)
 
 
@@ -100,7 +100,7 @@ def bare_loop(folder: Path, finish: str) -> Iterator[int]:
             raise StopIteration
 
     try:
-        build_loader(photos(folder), PipelineConfig.model_validate({"loader": Catch(workers=1), "finish": finish}))
+        make_loader(photos(folder), PipelineConfig.model_validate({"loader": Catch(workers=1), "finish": finish}))
     except StopIteration:
         job = jobs[0]
     layout = RowLayout(job.recipe.spec, peers.BATCH)

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import peers
 
-from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.assembly import make_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.workers import Threads
 from autopipe.workload.data.arrays import Arrays
@@ -38,7 +38,7 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def batches(workload: Workload, config: PipelineConfig) -> Sizes:
-    with build_loader(workload, config) as loader:
+    with make_loader(workload, config) as loader:
         for epoch in itertools.count():
             for x, _ in loader.batches(epoch):
                 yield len(x)

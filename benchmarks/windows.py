@@ -296,7 +296,7 @@ def autopipe(
     if keep == "array":
         ap.convert(workload, to="array")
     config = ap.PipelineConfig(loader=ap.Threads(workers=2), keep=keep, finish="host")
-    return stack.enter_context(ap.build_loader(workload, config)).epoch
+    return stack.enter_context(ap.make_loader(workload, config)).epoch
 
 
 def rate(epoch: Epoch, number: int) -> float:
@@ -359,7 +359,7 @@ def of_deep_images(folder: Path, rounds: int) -> None:
         batch_size=BATCH,
     )
     config = ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")
-    with ap.build_loader(workload, config) as loader:
+    with ap.make_loader(workload, config) as loader:
         rows = {
             "autopipe, Threads(2)": loader.epoch,
             "OpenCV in a pool of 2 threads": opencv_loop(folder),

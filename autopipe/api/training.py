@@ -1,4 +1,4 @@
-"""Trains with a configuration that is given, or with none: `ap.build_loader` and `ap.build_trainer`.
+"""Trains with a configuration that is given, or with none: `ap.make_loader` and `ap.make_trainer`.
 
 `ap.live` feeds a loop from a dataset of the user's, by the loaders of `ap.wrap` and the tuner of `tune="live"`.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Tune = Literal["live"] | None
 
 
-def build_loader(
+def make_loader(
     workload: Workload,
     config: PipelineConfig | None = None,
     *,
@@ -56,20 +56,20 @@ def build_loader(
         ConfigError: the configuration cannot be used with this workload; or it is missing, or `tune` is unknown.
 
     Examples:
-        >>> with build_loader(workload, config) as loader:
+        >>> with make_loader(workload, config) as loader:
         ...     for x, y in loader.epoch(0):
         ...         ...
     """
     check_tune(tune, rank)
     config = _checked(workload, config, tune)
     if tune is None:
-        return wrap.for_loop(assembly.build_loader(workload, config, shard=shard, rank=rank), workload)
+        return wrap.for_loop(assembly.make_loader(workload, config, shard=shard, rank=rank), workload)
     from autopipe.search import live as tuner
 
     return wrap.for_loop(tuner.open_loader(workload, config, shard), workload)
 
 
-def build_trainer(
+def make_trainer(
     workload: Workload, config: PipelineConfig | None = None, *, shard: tuple[int, int] = (0, 1), tune: Tune = None
 ) -> Trainer:
     """Return a trainer: the workload's model, fed by `config`.
@@ -86,16 +86,16 @@ def build_trainer(
     Raises:
         ModelError: the model cannot be built, is not compiled, or does not fit the batches.
         ConfigError: there is no configuration and no `tune`, or `tune` is unknown.
-        AutopipeError: any error of `build_loader`.
+        AutopipeError: any error of `make_loader`.
 
     Examples:
-        >>> ap.build_trainer(workload, tune="live").fit(epochs=3)       # doctest: +SKIP
+        >>> ap.make_trainer(workload, tune="live").fit(epochs=3)       # doctest: +SKIP
     """
     check_tune(tune)
     is_known, config = config is not None, _checked(workload, config, tune)
     if not is_known:
         workload, config = assembly.for_short_steps(workload, config)
-    trainer = assembly.build_trainer(workload, config, shard=shard)
+    trainer = assembly.make_trainer(workload, config, shard=shard)
     from autopipe.search import live as tuner
 
     tuner.able(trainer, workload, config)
@@ -106,7 +106,7 @@ def build_trainer(
 def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> PipelineConfig:
     for name, given, kind in (("workload", workload, Workload), ("config", config, PipelineConfig)):
         if not isinstance(given, kind) and (given is not None or name == "workload"):
-            hint = "Such as ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=4)))."
+            hint = "Such as ap.make_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=4)))."
             raise ConfigError(f"`{name}` must be an ap.{kind.__name__}, but got {shortened(given)}.", hint=hint)
     if config is not None:
         return config
@@ -201,7 +201,7 @@ class Live:
             config = PipelineConfig(loader=loader, finish="host", device_prefetch=0)
             from autopipe.search import live as tuner
 
-            plain = assembly.build_loader
+            plain = assembly.make_loader
             self._loader = plain(workload, config) if unfit else tuner.open_loader(workload, config, kinds=kinds)
             self._end = weakref.finalize(self, self._loader.close)
         return self._loader

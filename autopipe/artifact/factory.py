@@ -139,7 +139,7 @@ class Tuned:
         """
         if tune is None:
             config = self.config.model_copy(update={"finish": "host"})
-            return wrap.for_loop(assembly.build_loader(self.workload, config, shard=shard), self.workload)
+            return wrap.for_loop(assembly.make_loader(self.workload, config, shard=shard), self.workload)
         check_tune(tune)
         from autopipe.search import live
 
@@ -159,7 +159,7 @@ class Tuned:
         check_tune(tune)
         found = ((mode, pick.beside(self.artifact, self.profile, mode)) for mode in (Mode.EVALUATE, Mode.PREDICT))
         serving = {mode: pick.config_of(profile) for mode, profile in found if profile is not None}
-        trainer = assembly.build_trainer(self.workload, self.config, shard=shard, serving=serving)
+        trainer = assembly.make_trainer(self.workload, self.config, shard=shard, serving=serving)
         from autopipe.search import live
 
         live.able(trainer, self.workload, self.config, self._keep)
@@ -199,7 +199,7 @@ class Tuned:
 
         config = self.config.model_copy(update={"finish": "host", "channels": feed.channels()})
         if data is None:
-            loader = assembly.build_loader(self.workload, config, shard=shard)
+            loader = assembly.make_loader(self.workload, config, shard=shard)
         else:
             loader = assembly.evaluation_loader(self.workload, config, data)
         return feed.dataset(loader, initial_epoch)

@@ -220,7 +220,7 @@ def run_alone(
     workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report | None = None
 ) -> tuple[Estimate, float]:
     """Measure images/s and core-seconds an image of a loader without a model, once its caches are filled."""
-    with assembly.build_loader(workload, config, plan=plan) as loader:
+    with assembly.make_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
 
         def alive() -> None:  # a batch may take seconds

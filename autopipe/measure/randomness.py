@@ -179,7 +179,7 @@ class Look:
         workload = wrap(lambda: made.dataset, model=None, steps=self.data.wanted_steps, shuffle=self.data.shuffle)
         config = as_it_is(workload)
         assert config is not None
-        with assembly.build_loader(workload, config) as loader:
+        with assembly.make_loader(workload, config) as loader:
             yield _Loaded(made, loader)
 
     def _read(

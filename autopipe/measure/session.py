@@ -157,7 +157,7 @@ class TrialSession:
         workload = self.part(config, pages, report, trains=trains, folder=wanted.folder).workload
         if not config.kept.converts and steps[0] * size < len(workload.data):
             workload = dataclasses.replace(workload, data=Subset(workload.data, steps[0] * size))
-        with assembly.build_loader(workload, config, plan=bench.plan) as loader:
+        with assembly.make_loader(workload, config, plan=bench.plan) as loader:
             over = functools.partial(assembly.evaluation_loader, workload, config, model=bench.model)
             trainer = bench.trainer(loader, config.model_setup, config.device_prefetch, over)
             trainer.fit(ENDLESS, validation=Subset(validation, steps[1] * size), callbacks=[watch], verbose=0)

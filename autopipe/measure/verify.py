@@ -131,7 +131,7 @@ def _collected(
     workload: Workload, config: PipelineConfig, values: Values | None = None
 ) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
     batches = []
-    with assembly.build_loader(workload, config) as loader:
+    with assembly.make_loader(workload, config) as loader:
         for batch in loader.epoch(0):
             # The parts of x, y and the weights in the same order for every batch; none of a missing y.
             slots = (dict(sorted(slot.items())) if isinstance(slot, dict) else slot for slot in batch)
@@ -209,11 +209,11 @@ def repeats(
     patient_until = time.monotonic() + _PATIENCE
 
     def anew() -> epochs.Epoch:
-        with assembly.build_loader(workload, configs[0]) as loader:
+        with assembly.make_loader(workload, configs[0]) as loader:
             return _beginning(loader, 0, sum(map(len, as_it_is[0])), report, Values())[0]
 
     def look(config: PipelineConfig) -> Agreement:
-        with assembly.build_loader(workload, config) as loader:
+        with assembly.make_loader(workload, config) as loader:
             until, noted = time.monotonic() + options.seconds, values if config == configs[0] else seen_values()
             again, is_whole = seen_values(), config == configs[0] and samples is None
             if is_whole and grain.is_in_use() and grain.is_grain(data.make(data.defaults).dataset):

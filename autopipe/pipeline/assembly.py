@@ -70,7 +70,7 @@ def _device() -> Device:
 # -------------------- assembly
 
 
-def build_loader(
+def make_loader(
     workload: Workload,
     config: PipelineConfig,
     *,
@@ -79,7 +79,7 @@ def build_loader(
     plan: Plan | None = None,
     trace: str | None = None,
 ) -> Loader:
-    """Return an open loader, as `ap.build_loader`. `plan`: of the workload, if known; `trace`: the file of a trace."""
+    """Return an open loader, as `ap.make_loader`. `plan`: of the workload, if known; `trace`: the file of a trace."""
     check_part("rank", rank)
     return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)
 
@@ -93,7 +93,7 @@ def opener(
     trace: str | None = None,
     shared: Shared | None = None,
 ) -> Callable[[PipelineConfig], Loader]:
-    """Return a function that opens a loader of a configuration, see `build_loader`. The loaders that it opens share
+    """Return a function that opens a loader of a configuration, see `make_loader`. The loaders that it opens share
     memory caches and converted sets, so that one can go on with the work of another; also with others of `shared`.
     """
     made_of = make_plan(workload) if plan is None else plan
@@ -145,14 +145,14 @@ def in_pieces(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     return found, known
 
 
-def build_trainer(
+def make_trainer(
     workload: Workload,
     config: PipelineConfig,
     *,
     shard: tuple[int, int] = (0, 1),
     serving: Mapping[Mode, PipelineConfig] | None = None,
 ) -> Trainer:
-    """Return a trainer, as `ap.build_trainer`; `serving` are its configurations in other modes, if they differ."""
+    """Return a trainer, as `ap.make_trainer`; `serving` are its configurations in other modes, if they differ."""
     from autopipe.pipeline.devices.trainer import Trainer
 
     plan = make_plan(workload)
@@ -218,14 +218,14 @@ def evaluation_loader(
     model: keras.Model | None = None,
 ) -> Loader:
     """Return a loader over other data, in order and without chance, for validation and prediction. Data that do not
-    fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `build_loader`, also for errors.
+    fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `make_loader`, also for errors.
     Raise WorkloadError if there are no samples, or they differ in size, and ModelError if `model` does not take them.
     """
     try:
         over = for_evaluation(workload, data)
         config, plan = _config_of_evaluation(config, over, passes)
         with contextlib.ExitStack() as stack:
-            loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
+            loader = stack.enter_context(make_loader(over, config, rank=rank, plan=plan))
             if model is not None:
                 from autopipe.pipeline.devices import model as models  # imports Keras
 
@@ -238,7 +238,7 @@ def evaluation_loader(
         raise type(error)(
             f"{error.message} Validation and prediction leave out what is random: {names}.",
             hint="If one of them sets the size, let its `without_chance` return an op that sets it, too; "
-            "or pass a loader of these samples, made by ap.build_loader, in their place.",
+            "or pass a loader of these samples, made by ap.make_loader, in their place.",
         ) from error
     return loader
 

@@ -29,7 +29,7 @@ import numpy as np
 import autopipe as ap
 from autopipe import native
 from autopipe.hardware import machine as hardware
-from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.assembly import make_loader
 from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.workload.program import programs
 
@@ -207,7 +207,7 @@ def _decoding(workload: ap.Workload, scale: Scale) -> Callable[[], Callable[[], 
             raise _CaughtError(job)
 
     try:
-        build_loader(workload, ap.PipelineConfig(loader=Catch(workers=1)))
+        make_loader(workload, ap.PipelineConfig(loader=Catch(workers=1)))
     except _CaughtError as caught:
         recipe = caught.args[0].recipe
     chosen = np.random.default_rng(0).permutation(len(recipe.source))[: 32 * scale.batch].tolist()
@@ -252,7 +252,7 @@ def loaders(folder: Path, scale: Scale) -> None:
                 tell({"what": what, "images/s": _together(max(scale.workers), bare, scale.seconds)})
         for workers, kind in itertools.product(scale.workers, LOADERS):
             what = f"{name}: {kind}({workers})"
-            with _others_go_on(what), build_loader(work(folder, scale), _config(kind, workers)) as loader:
+            with _others_go_on(what), make_loader(work(folder, scale), _config(kind, workers)) as loader:
                 tell({"what": what, "images/s": _rate(_endless(loader), scale), "of": [name, kind, workers]})
         for workers in (0 if each == 1 else each for each in scale.workers if torch):
             what = f"{name}: DataLoader({workers})"
@@ -300,7 +300,7 @@ def lock(folder: Path, scale: Scale) -> None:
     alone, _ = counts(None)
     for name, kind, workers in itertools.product(WORK, LOADERS, dict.fromkeys((scale.workers[1], 1))):
         what = f"{name}: {kind}({workers})"
-        with _others_go_on(what), build_loader(WORK[name](folder, scale), _config(kind, workers)) as loader:
+        with _others_go_on(what), make_loader(WORK[name](folder, scale), _config(kind, workers)) as loader:
             batches = _endless(loader)
             next(batches)
             beside, rate = counts(batches)
@@ -441,7 +441,7 @@ def live(folder: Path, scale: Scale) -> None:
             ends.append(time.perf_counter())
             self.model.stop_training = ends[-1] - began > scale.live_seconds
 
-    with ap.build_trainer(workload, tune="live") as trainer:
+    with ap.make_trainer(workload, tune="live") as trainer:
         trainer.fit(epochs=10**6, callbacks=[Clock()], verbose=0)
         watch = getattr(trainer.loader, "watch", None)
         images = trainer.loader.batch_size * len(trainer.loader)

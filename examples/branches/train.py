@@ -108,7 +108,7 @@ def main() -> None:
         ("data parallel on two", data_parallel, 2),
     ):
         config = ap.PipelineConfig(loader=ap.Threads(workers=1), devices=devices)
-        with ap.build_trainer(trained, config) as trainer:
+        with ap.make_trainer(trained, config) as trainer:
             losses = trainer.fit(epochs=1, verbose=0).history["loss"]
             began = time.perf_counter()
             losses += trainer.fit(epochs=1, verbose=0).history["loss"]

@@ -29,4 +29,4 @@ def make_model():
 workload = ap.Workload(data=train, ops=ops, batch_size=batch_size, model=make_model)
 
 if __name__ == "__main__":
-    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1, validation=val)
+    ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1, validation=val)

@@ -31,4 +31,4 @@ def get_model():
 workload = ap.Workload(data=data, ops=ops, batch_size=batch_size, model=get_model, seed=1337)
 
 if __name__ == "__main__":
-    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1)
+    ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1)

@@ -30,4 +30,4 @@ def build_model():
 workload = ap.Workload(data=train, ops=ops, batch_size=16, model=build_model)
 
 if __name__ == "__main__":
-    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1)
+    ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=1)

@@ -66,4 +66,4 @@ workload = ap.Workload(
 
 if __name__ == "__main__":
     config = ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=4))
-    ap.build_trainer(workload, config).fit(epochs=2)
+    ap.make_trainer(workload, config).fit(epochs=2)

@@ -40,4 +40,4 @@ ops = [ap.Decode(), ap.Resize(64, 64), ap.RandomFlip(), ap.Rescale(1 / 255)]  # 
 workload = ap.Workload(data=data, ops=ops, batch_size=8, model=build_model)
 
 if __name__ == "__main__":
-    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=2)
+    ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))).fit(epochs=2)

@@ -136,7 +136,7 @@ def parts_trained() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         for config in ways:
-            with ap.build_trainer(workload, config) as trainer:
+            with ap.make_trainer(workload, config) as trainer:
                 history = trainer.fit(2, validation=data, verbose=0)
                 made[str(config)] = [*weights(trainer.model), history.history["val_loss"][-1]]
     return made

@@ -123,9 +123,9 @@ def opened(workload: ap.Workload, loader: LoaderConfig, **settings: Any) -> Iter
     why = loader.impossible(planner.make_plan(workload)).get(("loader", loader.kind))
     if why is not None:
         with pytest.raises(ConfigError, match=re.escape(why)):
-            ap.build_loader(workload, ap.PipelineConfig(loader=loader, **settings), shard=shard)
+            ap.make_loader(workload, ap.PipelineConfig(loader=loader, **settings), shard=shard)
         pytest.skip(why)
-    with ap.build_loader(workload, ap.PipelineConfig(loader=loader, **settings), shard=shard) as made:
+    with ap.make_loader(workload, ap.PipelineConfig(loader=loader, **settings), shard=shard) as made:
         yield made
 
 

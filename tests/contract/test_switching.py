@@ -61,7 +61,7 @@ def read(loader: ap.Loader, between: Callable[[int], None] = lambda number: None
 
 @pytest.fixture(scope="module")
 def expected(photos: Path) -> list[str]:
-    with ap.build_loader(workload(photos), CONFIGS["threads"]) as loader:
+    with ap.make_loader(workload(photos), CONFIGS["threads"]) as loader:
         return read(loader)
 
 

@@ -80,7 +80,7 @@ def wrapped(dataset: Any, **settings: Any) -> ap.Workload:
 
 
 def opened(workload: ap.Workload, loader: LoaderConfig) -> ap.Loader:
-    return ap.build_loader(workload, ap.PipelineConfig(loader=loader, finish="host", device_prefetch=0))
+    return ap.make_loader(workload, ap.PipelineConfig(loader=loader, finish="host", device_prefetch=0))
 
 
 def read(loader: ap.Loader, epoch: int, start: int = 0, most: int | None = None) -> list[tuple[int, int, int]]:
@@ -235,4 +235,4 @@ def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pyt
 def test_what_needs_samples_is_refused(dataset: Callable[[], Any], config: Any, said: str) -> None:
     made = dataset() if dataset is Numbered else dataset
     with pytest.raises(ConfigError, match=said):
-        ap.build_loader(wrapped(made), ap.PipelineConfig(**config))
+        ap.make_loader(wrapped(made), ap.PipelineConfig(**config))

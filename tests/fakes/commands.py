@@ -103,7 +103,7 @@ import autopipe as ap
 
 if __name__ == "__main__":
     work = ap.Workload(data=ap.Table({table!r}), ops=[{decode}, ap.Resize(16, 16)], batch_size=4)
-    loader = ap.build_loader(work, ap.PipelineConfig(loader={loader}, keep={keep!r}))
+    loader = ap.make_loader(work, ap.PipelineConfig(loader={loader}, keep={keep!r}))
     batches = loader.batches(0)
     next(batches)
     print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)

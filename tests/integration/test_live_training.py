@@ -71,7 +71,7 @@ class Switching(keras.callbacks.Callback):
 
 @functools.cache
 def by_a_fixed_loader(photos: Path) -> ap.Trainer:
-    with ap.build_trainer(workload(photos), FIXED) as trainer:
+    with ap.make_trainer(workload(photos), FIXED) as trainer:
         trainer.fit(epochs=4, verbose=0)
     return trainer
 
@@ -79,7 +79,7 @@ def by_a_fixed_loader(photos: Path) -> ap.Trainer:
 @pytest.mark.slow
 def test_weights_are_the_same_whatever_takes_over_meanwhile(photos: Path) -> None:
     switching, asked = Switching(), workload(photos)
-    with ap.build_trainer(asked, FIXED, tune="live") as trainer:
+    with ap.make_trainer(asked, FIXED, tune="live") as trainer:
         history = trainer.fit(epochs=4, callbacks=[switching], validation=asked.data, verbose=0).history
     assert len(history["val_loss"]) == 4
     assert same_weights(trainer.model, by_a_fixed_loader(photos).model)
@@ -87,20 +87,20 @@ def test_weights_are_the_same_whatever_takes_over_meanwhile(photos: Path) -> Non
 
 
 def test_a_training_begins_without_a_configuration(photos: Path) -> None:
-    with ap.build_trainer(workload(photos), tune="live") as trainer:
+    with ap.make_trainer(workload(photos), tune="live") as trainer:
         trainer.fit(epochs=4, verbose=0)
     assert same_weights(trainer.model, by_a_fixed_loader(photos).model)
 
 
 def test_a_model_of_short_steps_trains_many_by_one_call(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_models, "forward_seconds", lambda model, batch_size: 0.001)
-    with ap.build_trainer(workload(photos), tune="live") as trainer:
+    with ap.make_trainer(workload(photos), tune="live") as trainer:
         trainer.fit(epochs=1, verbose=0)
         assert trainer.setup.steps_per_execution == 32
 
 
 def test_a_loop_of_ones_own_gets_the_same_batches(photos: Path) -> None:
-    with ap.build_loader(workload(photos), FIXED) as fixed, ap.build_loader(workload(photos), tune="live") as loader:
+    with ap.make_loader(workload(photos), FIXED) as fixed, ap.make_loader(workload(photos), tune="live") as loader:
         for epoch in range(3):
             for found, wanted in zip(loader.epoch(epoch), fixed.epoch(epoch), strict=True):
                 for part, same in zip(found, wanted, strict=True):
@@ -113,7 +113,7 @@ def test_a_trainer_that_was_given_its_loader_cannot_tune_itself_and_another_need
     with pytest.raises(ModelError, match="cannot tune itself"):
         trainer.fit(tune="live")
     with pytest.raises(ConfigError, match="`config` is missing"):
-        ap.build_trainer(workload(photos))
+        ap.make_trainer(workload(photos))
 
 
 TRAIN = """
@@ -213,7 +213,7 @@ def test_the_loader_of_a_dataset_with_an_index_may_change_unless_it_changes(
 ) -> None:
     threads = ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host", device_prefetch=0)
     config = None if dataset is of_tensorflow else threads
-    with ap.build_trainer(ap.wrap(dataset, model=model), config, tune="live") as trainer:
+    with ap.make_trainer(ap.wrap(dataset, model=model), config, tune="live") as trainer:
         trainer.fit(epochs=2, verbose=0)
         assert isinstance(trainer.loader, SwitchingLoader) is may_change
     assert ("as it is" in caplog.text) is not may_change

@@ -58,7 +58,7 @@ def workload(folder: Path, function: Callable[..., Any] | None = None, **changes
 
 
 def opened(work: ap.Workload, loader: LoaderConfig, **settings: Any) -> ap.Loader:
-    return ap.build_loader(work, ap.PipelineConfig(loader=loader, **settings))
+    return ap.make_loader(work, ap.PipelineConfig(loader=loader, **settings))
 
 
 def labels(batches: Iterator[Batch]) -> list[int]:
@@ -456,7 +456,7 @@ if __name__ == "__main__":
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     workload = ap.Workload(data=Made(400, read), ops=[], batch_size=4, model=model)
-    with ap.build_trainer(workload, ap.PipelineConfig(loader={loader})) as trainer:
+    with ap.make_trainer(workload, ap.PipelineConfig(loader={loader})) as trainer:
         trainer.fit(50, verbose=0, callbacks=[tells])
 """
 

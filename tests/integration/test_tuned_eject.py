@@ -198,7 +198,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 
 def _expected(wanted: ap.Workload) -> dict[str, Any]:
-    with assembly.build_loader(wanted, ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")) as loader:
+    with assembly.make_loader(wanted, ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")) as loader:
         return ejected_run.joined(loader.epoch(0))
 
 

@@ -258,7 +258,7 @@ saved = keras.callbacks.LambdaCallback(on_train_batch_end=save)
 numbers = np.arange(SAMPLES, dtype="float32")[:, None]
 data = ap.Arrays(numbers, numbers)
 workload = ap.Workload(data=data, ops=[ap.Rescale(1.0)], batch_size=3, model=build_model, seed=1)
-with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.{loader})) as trainer:
+with ap.make_trainer(workload, ap.PipelineConfig(loader=ap.{loader})) as trainer:
     if {by_hand}:
         done = 0
         if Path("state.json").exists():

@@ -60,7 +60,7 @@ def wrapped(dataset: Any) -> ap.Workload:
 
 
 def opened(dataset: Any, loader: LoaderConfig) -> ap.Loader:
-    return ap.build_loader(wrapped(dataset), ap.PipelineConfig(loader=loader, finish="host", device_prefetch=0))
+    return ap.make_loader(wrapped(dataset), ap.PipelineConfig(loader=loader, finish="host", device_prefetch=0))
 
 
 def indices(loader: ap.Loader, epoch: int = 0) -> list[int]:

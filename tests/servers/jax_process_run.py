@@ -70,7 +70,7 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     steps = Steps()
-    with ap.build_trainer(workload, config) as trainer:
+    with ap.make_trainer(workload, config) as trainer:
         Path(data.notes).write_text("")  # what was read to learn the samples' shape
         if task == "killed":
             trainer.fit(epochs=1000, callbacks=[steps], verbose=0)

@@ -40,7 +40,7 @@ def make(num_workers: int = 0, shuffle: bool = False) -> Any:
 def test_a_data_loader_gives_its_batches_as_they_are_epoch_after_epoch(num_workers: int) -> None:
     workload = wrap.wrap(make, model=None, parameters={"num_workers": [0, 1]})
     config = PipelineConfig(loader=Wrapped.model_validate({"num_workers": num_workers}), finish="host")
-    with assembly.build_loader(workload, config) as loader:
+    with assembly.make_loader(workload, config) as loader:
         assert (len(loader), loader.batch_size) == (3, 4)
         for epoch in range(2):
             batches = list(loader.batches(epoch))
@@ -61,7 +61,7 @@ def test_workers_of_ours_make_the_batches_that_a_data_loader_would_have_made(
     wanted = [[y.tolist() for _, y in own] for _ in range(3)]
     torch.manual_seed(3)
     workload = wrap.wrap(own)
-    with assembly.build_loader(workload, PipelineConfig(loader=loader, **OURS)) as made:
+    with assembly.make_loader(workload, PipelineConfig(loader=loader, **OURS)) as made:
         assert [[y.tolist() for _, y in made.batches(epoch)] for epoch in range(3)] == wanted
     assert wanted[0] != wanted[1]
 
@@ -77,7 +77,7 @@ def test_a_sampler_that_shuffles_by_the_number_of_the_epoch_is_told_that(loader:
         own.sampler.set_epoch(epoch)
         wanted.append([y.tolist() for (y,) in own])
     own.sampler.set_epoch(0)
-    with assembly.build_loader(wrap.wrap(own), PipelineConfig(loader=loader, **OURS)) as made:
+    with assembly.make_loader(wrap.wrap(own), PipelineConfig(loader=loader, **OURS)) as made:
         assert [[y.tolist() for y, _ in made.batches(epoch)] for epoch in (0, 1, 5)] == wanted
     assert wanted[0] != wanted[1]
 
@@ -87,7 +87,7 @@ def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
     config = wrap.as_it_is(workload)
     assert config is not None
     torch.manual_seed(0)
-    with assembly.build_loader(workload, config) as loader:
+    with assembly.make_loader(workload, config) as loader:
         first, second = ([int(y) for _, batch in loader.batches(epoch) for y in batch] for epoch in range(2))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
@@ -98,7 +98,7 @@ def test_a_loop_of_torch_gets_the_tensors_that_its_step_takes(tune: Any) -> None
     batches = list[Any]()
     step: Any = batches.append
     workload = wrap.wrap(DataLoader(ROWS, batch_size=4), step=step)
-    with ap.build_loader(workload, PipelineConfig(loader=ap.Threads(workers=2), **OURS), tune=tune) as loader:
+    with ap.make_loader(workload, PipelineConfig(loader=ap.Threads(workers=2), **OURS), tune=tune) as loader:
         for batch in loader.epoch(0):
             step(batch)
     assert [type(batch) for batch in batches] == [list] * 3
@@ -234,7 +234,7 @@ model.compile("sgd", "mse")
 data = ap.Arrays(np.zeros((8, 2), "float32"), np.zeros((8, 1), "float32"))
 workload = ap.Workload(data=data, ops=[], batch_size=4, model=model)
 try:
-    ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+    ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
 except ModelError as error:
     print(error.message)
 """

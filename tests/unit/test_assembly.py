@@ -40,7 +40,7 @@ def workload(photos: Path, **changes: Any) -> ap.Workload:
 
 
 def job(photos: Path, **settings: Any) -> LoadJob:
-    return revealed(lambda: ap.build_loader(workload(photos), PLAIN.model_copy(update=settings)))
+    return revealed(lambda: ap.make_loader(workload(photos), PLAIN.model_copy(update=settings)))
 
 
 def revealed(build: Callable[[], object]) -> LoadJob:
@@ -55,12 +55,12 @@ def test_what_is_no_workload_no_configuration_and_no_part_is_refused_in_words(ph
     made: Any = workload(photos)
     for given, said in (((None, PLAIN), "workload"), ((made, ap.Threads(workers=1)), "config")):
         with pytest.raises(ConfigError, match=rf"`{said}` must be an ap\.\w+, but got"):
-            ap.build_loader(*given)
+            ap.make_loader(*given)
     parts: tuple[Any, ...] = (None, 1, (1,), (2, 2), ("0", "2"))
     for part in parts:
         for name in ("shard", "rank"):
             with pytest.raises(ConfigError, match=rf"`{name}` must be \(i, n\) with 0 <= i < n, but got"):
-                ap.build_loader(made, PLAIN, **{name: part})
+                ap.make_loader(made, PLAIN, **{name: part})
     data = ap.Arrays(np.zeros((8, 4, 4, 3), np.uint8), np.zeros(8, np.int64))
     mixed = ap.Workload(data=data, ops=[ap.OneHot(2), ap.MixUp()], batch_size=4)
     wrap.require_feedable(mixed, PLAIN, (0, 1))
@@ -101,11 +101,11 @@ def test_a_set_that_changed_since_or_was_not_converted_is_refused(photos: Path, 
 
     def write() -> None:
         convert(conversion_of(made, make_plan(made), ARRAY), ARRAY, folder)
-        ap.build_loader(made, STORED).close()
+        ap.make_loader(made, STORED).close()
 
     write()
     with pytest.raises(StorageError, match=r"has no set of .* after 1 ops") as caught:
-        ap.build_loader(made, PLAIN.model_copy(update={"keep": "array:1"}))
+        ap.make_loader(made, PLAIN.model_copy(update={"keep": "array:1"}))
     options = f"--to array --cut 1 --out '{folder}-1'"
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with {options}"
     for change, told in (
@@ -114,7 +114,7 @@ def test_a_set_that_changed_since_or_was_not_converted_is_refused(photos: Path, 
     ):
         change()
         with pytest.raises(StorageError, match=rf"sets/array` was made from other data \({told} differ\)") as caught:
-            ap.build_loader(made, STORED)
+            ap.make_loader(made, STORED)
         assert str(caught.value.hint).startswith(f"Remove `{folder}`, then run `autopipe convert`")
         shutil.rmtree(folder)
         write()
@@ -160,15 +160,15 @@ class Slow:
 def test_batches_do_not_wait_for_the_digest_of_the_data_which_is_found_once() -> None:
     data = Slow()
     made = ap.Workload(data=data, ops=[], batch_size=2, shuffle=False)
-    with ap.build_loader(made, PLAIN) as loader:
+    with ap.make_loader(made, PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 4
         data.may_answer.set()
         first = loader.state_dict()
-    with ap.build_loader(made, PLAIN) as loader:
+    with ap.make_loader(made, PLAIN) as loader:
         loader.load_state_dict(first)
     assert data.asked == 1
     failing = Slow(fails=True)
-    with ap.build_loader(ap.Workload(data=failing, ops=[], batch_size=2), PLAIN) as loader:
+    with ap.make_loader(ap.Workload(data=failing, ops=[], batch_size=2), PLAIN) as loader:
         assert len(list(loader.epoch(0))) == 4
         failing.may_answer.set()
         with pytest.raises(OSError, match="the share is gone"):
@@ -230,7 +230,7 @@ IN_MEMORY = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), keep="
 def test_what_a_training_has_yet_to_cache_is_left_to_it(this_machine: Callable[..., None]) -> None:
     made = ap.Workload(data=LARGE, ops=[], batch_size=4)
     this_machine(free_bytes=18_000_000)
-    with ap.build_loader(made, IN_MEMORY) as training:
+    with ap.make_loader(made, IN_MEMORY) as training:
         with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):
             evaluation_loader(made, IN_MEMORY, LARGE).close()
         assert len(list(training.batches(0, last=True))) == 25
@@ -243,7 +243,7 @@ def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(this_mach
     room = range(10_000_000, 40_000_000, 100_000)
     least = next(size for size in room if why_not(IN_MEMORY, dataclasses.replace(known, memory_bytes=size)) is None)
     this_machine(free_bytes=least)
-    with ap.build_loader(made, IN_MEMORY), evaluation_loader(made, IN_MEMORY, LARGE) as loader:
+    with ap.make_loader(made, IN_MEMORY), evaluation_loader(made, IN_MEMORY, LARGE) as loader:
         assert sum(len(x) for x, _ in loader.batches(0)) == 100  # no CacheWarning, which would be an error here
 
 
@@ -259,7 +259,7 @@ def test_samples_and_batches_are_read_on(of_source: bool) -> None:
     read = Failing(lambda index: (np.full((2, 2, 3), index, np.uint8), index), calls=0)
     flip = Failing(np.flipud, calls=0)
     workload = ap.Workload(data=Made(8, read), ops=[ap.Map(flip)], batch_size=4)
-    with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
+    with ap.make_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
         failing = read if of_source else flip
         failing.calls = 1
         assert sorted(int(label) for batch in loader.epoch(0) for label in batch[1]) == list(range(8))

@@ -30,6 +30,11 @@ def test_type_checkers_and_python_import_the_same_names_from_the_same_modules() 
     assert {*autopipe.__all__, *extensions} <= {*dir(autopipe)}
 
 
+def test_names_of_before_still_work_and_say_what_they_are_now() -> None:
+    with pytest.warns(DeprecationWarning, match=r"`ap\.build_loader` is `ap\.make_loader` now"):
+        assert autopipe.build_loader is autopipe.make_loader
+
+
 def test_load_imports_neither_the_search_nor_a_framework() -> None:
     code = (
         "import sys, autopipe as ap\n"
@@ -125,7 +130,7 @@ assert "borrowed.workers" in parameter_types()
 assert PipelineConfig.model_validate_json(config.model_dump_json()) == config
 workload = ap.Workload(data=ap.Numbers(8), ops=[ap.Invert()], batch_size=4, converted="kept")
 converting.job(workload, "copied").run()
-with ap.build_loader(workload, config) as loader:
+with ap.make_loader(workload, config) as loader:
     print(sorted(int(label) for _, y in loader.epoch(0) for label in y))
     print(all((x[:, 0, 0, 0] == 255 - y).all() for x, y in loader.epoch(0)))
 print(type(strategies.chosen(2)).__name__)

@@ -28,7 +28,7 @@ from autopipe import native
 found = hashlib.sha256()
 ops = [ap.Decode(), ap.RandomResizedCrop(32, 32), ap.RandomFlip(), ap.RandomContrast(), ap.Rescale(1 / 255)]
 workload = ap.Workload(data=ap.ImageFolder(sys.argv[1]), ops=ops, batch_size=4, seed=3)
-with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(2))) as loader:
+with ap.make_loader(workload, ap.PipelineConfig(loader=ap.Threads(2))) as loader:
     for batch in loader.epoch(0):
         for part in batch:
             found.update(part.tobytes())
@@ -94,6 +94,11 @@ def test_it_makes_the_batches_of_the_checkout_where_there_is_no_compiler(install
     assert Path(here) == ROOT / "autopipe"
     assert theirs == ours
     assert theirs[0].startswith("_native.so ")
+    _run(
+        installed,
+        ["-c", "import autopipe as ap; from autopipe import testing; testing.check_loader(ap.Threads(workers=1))"],
+        tmp_path,
+    )
     told = _run(installed, ["-m", "autopipe", "doctor"], tmp_path).splitlines()
     assert ["_native.so " in each and "libjpeg-turbo" in each for each in told if "native" in each] == [True]
 

@@ -124,7 +124,7 @@ class Trainer:
 
     Examples:
         ```python
-        with ap.build_trainer(workload, config) as trainer:
+        with ap.make_trainer(workload, config) as trainer:
             history = trainer.fit(epochs=3, callbacks=[keras.callbacks.ModelCheckpoint("best.keras")])
         trainer.model.save("final.keras")
         ```
@@ -326,7 +326,7 @@ class Trainer:
             if self.live is None:
                 raise ModelError(
                     "This trainer cannot tune itself, because it was given its loader.",
-                    hint="Make it by ap.build_trainer, or by make_trainer() of a tuned pipeline.",
+                    hint="Make it by ap.make_trainer, or by make_trainer() of a tuned pipeline.",
                 )
             self.loader = self.live(self)
 
@@ -416,7 +416,7 @@ class Trainer:
         if not isinstance(data, Source):
             return None
         if (make := self.serving.get(mode, self._evaluation_loader)) is None:
-            hint = "Pass a loader, or make the trainer by ap.build_trainer."
+            hint = "Pass a loader, or make the trainer by ap.make_trainer."
             raise ModelError("This trainer cannot load samples itself.", hint=hint)
         if self.workload is not None and mode is not Mode.PREDICT:
             require_same_classes(self.workload.data, data)

@@ -15,7 +15,7 @@ from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Impossible
-from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.assembly import make_loader
 from autopipe.search import feasible
 from autopipe.search import space as spaces
 from autopipe.workload.data import arrays, table
@@ -49,7 +49,7 @@ def test_what_dali_decodes_otherwise_is_left_out(photos: Path, tmp_path: Path, d
     work = workload(tmp_path if decode.is_deep else photos, decode)
     left_out = Dali.impossible(make_plan(work))["loader", "dali"]
     with pytest.raises(ConfigError, match=why) as caught:
-        build_loader(work, DALI)
+        make_loader(work, DALI)
     assert left_out in caught.value.message
 
 
@@ -64,7 +64,7 @@ def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, wh
     work = ap.Workload(data=data, ops=[ap.Resize(8, 8)], batch_size=4)
     assert why in Dali.impossible(make_plan(work))["loader", "dali"]
     with pytest.raises(ConfigError, match=why):
-        build_loader(work, DALI)
+        make_loader(work, DALI)
 
 
 def test_it_says_what_would_run_and_how_pixels_differ() -> None:
@@ -78,10 +78,10 @@ def test_ops_that_follow_do_not_matter_and_bad_samples_do(photos: Path, monkeypa
     for ops in ([ANY_JPEG], [ANY_JPEG, ap.RandomCrop(20, 20)]):
         assert ("loader", "dali") not in Dali.impossible(make_plan(workload(photos, *ops)))
     with pytest.raises(ConfigError, match="on_bad_sample"):  # DALI does not tell of all
-        build_loader(workload(photos, ANY_JPEG, on_bad_sample="skip"), DALI)
+        make_loader(workload(photos, ANY_JPEG, on_bad_sample="skip"), DALI)
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     with pytest.raises(MissingExtraError, match="the extra `dali` brings it"):
-        build_loader(workload(photos, ANY_JPEG), DALI)
+        make_loader(workload(photos, ANY_JPEG), DALI)
 
 
 def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +94,4 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, mo
     assert trimmed.space["dali.device"].values == ("cpu",)
     assert "dali.device gpu: no NVIDIA card is seen here" in trimmed.left_out
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
-        build_loader(work, ap.PipelineConfig(loader=Dali(num_threads=2, device="gpu")))
+        make_loader(work, ap.PipelineConfig(loader=Dali(num_threads=2, device="gpu")))

@@ -66,7 +66,7 @@ TRAINER = """
 import autopipe as ap
 
 workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size=8, model=lambda: model)
-with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1))) as trainer:
+with ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1))) as trainer:
     trainer.fit(epochs=1, callbacks=[keras.callbacks.CSVLogger("log.csv")])
 model.save("final.keras")
 """

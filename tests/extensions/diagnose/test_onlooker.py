@@ -254,7 +254,7 @@ def test_the_training_of_a_trainer_is_watched_with_the_ops_that_are_python_if_it
     arrays = ap.Arrays(np.zeros((8, 9, 9, 3), np.uint8), np.zeros(8, np.int64))
     ops = [ap.Resize(6, 6), ap.Map(brighter), ap.Rescale(1 / 255)]
     workload = ap.Workload(data=arrays, ops=ops, batch_size=2, model=model)
-    with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1), keep=keep)) as trainer:
+    with ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1), keep=keep)) as trainer:
         trainer.fit(epochs=3, callbacks=Onlooker(told.append, LOOK), verbose=0)
     (seen,) = told
     assert (seen.batch_size, seen.data, seen.not_native) == (2, "autopipe", native.why_not())

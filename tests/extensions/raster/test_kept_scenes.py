@@ -71,7 +71,7 @@ def parts(batch: Any) -> list[NDArray[Any]]:
 
 def batches(workload: ap.Workload, keep: str = "none", loader: str = "threads", epochs: int = 2) -> list[NDArray[Any]]:
     """Return the batches of the first epochs, and which samples were bad."""
-    with ap.build_loader(workload, config(keep, loader)) as made:
+    with ap.make_loader(workload, config(keep, loader)) as made:
         found = [part for epoch in range(epochs) for batch in made.epoch(epoch) for part in parts(batch)]
         return [*found, np.array(sorted(getattr(made, "bad_samples", {}).items()))]
 

@@ -91,7 +91,7 @@ def test_batches_are_those_of_files_on_a_disk(scene: str, tmp_path: Path) -> Non
     ):
         data = Windows(place, mask, size=96, random=8)
         workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=4, seed=3)
-        with ap.build_loader(workload, ap.PipelineConfig(loader=loader, keep=keep)) as made:
+        with ap.make_loader(workload, ap.PipelineConfig(loader=loader, keep=keep)) as made:
             found.append([np.array(part) for epoch in range(2) for batch in made.epoch(epoch) for part in batch])
         assert_same(found[0], found[-1])
 
@@ -142,7 +142,7 @@ def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
     monkeypatch.setattr("autopipe.extensions.raster.windows._TILE_BYTES", 0)
     data = Windows(scene, size=128, random=random)
     workload = ap.Workload(data=data, ops=[], batch_size=2, on_bad_sample="skip", bad_sample_log="/dev/null")
-    with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
+    with ap.make_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
         FAILS[fails](web)
         with pytest.raises(DataError, match=r"/a\.tif.* cannot be read.*window of rows") as caught:
             list(loader.epoch(0))

@@ -404,6 +404,6 @@ def test_random_slices_are_of_all_of_a_volume_and_new_in_each_epoch(tmp_path: Pa
     depth = np.broadcast_to(np.arange(6, dtype=np.int16)[:, None, None], (6, 5, 5))
     data = Windows(nii(tmp_path / "a.nii.gz", depth), size=SLICES, random=40)
     config = ap.PipelineConfig(loader=ap.Threads(workers=1))
-    with ap.build_loader(ap.Workload(data=data, ops=[], batch_size=40), config) as loader:
+    with ap.make_loader(ap.Workload(data=data, ops=[], batch_size=40), config) as loader:
         seen = [np.array(next(iter(loader.epoch(epoch)))[0])[:, 0, 0, 0].tolist() for epoch in (0, 1)]
     assert (set(seen[0]), seen[0] == seen[1]) == (set(range(6)), False)

@@ -73,7 +73,7 @@ def workload(data: object, **settings: object) -> ap.Workload:
 
 
 def loader(work: ap.Workload, loader: Any = None, **settings: Any) -> ap.Loader:
-    return ap.build_loader(work, ap.PipelineConfig(loader=loader or ap.Threads(workers=2), **settings))
+    return ap.make_loader(work, ap.PipelineConfig(loader=loader or ap.Threads(workers=2), **settings))
 
 
 def test_a_bucket_holds_what_was_put_there_a_read_is_one_request_and_a_pickle_holds_no_credential(

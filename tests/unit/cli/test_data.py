@@ -20,7 +20,7 @@ from autopipe.errors import WorkloadError
 from autopipe.measure.outcome import Agreement, Verification
 from autopipe.measure.trial import supervise, workload_import
 from autopipe.measure.trial.child import Log
-from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.assembly import make_loader
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.workload.ops.decode import decode
@@ -70,7 +70,7 @@ def test_it_writes_where_loaders_look(
         assert "or        samples after 1 op: 56.3 KiB  (--cut 1)" in said
     monkeypatch.chdir(home.parent)
     made, files = workload_import.load_workload(named), ap.PipelineConfig(loader=ap.Threads(workers=1))
-    with build_loader(made, files) as one, build_loader(made, files.model_copy(update={"keep": keep})) as other:
+    with make_loader(made, files) as one, make_loader(made, files.model_copy(update={"keep": keep})) as other:
         for batch, kept in zip(one.epoch(0), other.epoch(0), strict=True):
             np.testing.assert_equal(tuple(kept), tuple(batch))
 

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 import autopipe as ap
 from autopipe import native
 from autopipe.errors import BadSampleError, WorkloadError
-from autopipe.pipeline.assembly import build_loader, conversion_of
+from autopipe.pipeline.assembly import conversion_of, make_loader
 from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
@@ -259,12 +259,12 @@ def loaded(loader: ap.Loader) -> list[Any]:
 def test_batches_are_made_from_records_without_python(tmp_path: Path, monkeypatch: Any, keys: Any, keep: str) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made, plain = workload(tmp_path, **keys), ap.PipelineConfig(loader=ap.Threads(workers=2))
-    with by_python(), build_loader(made, plain) as loader:
+    with by_python(), make_loader(made, plain) as loader:
         expected = loaded(loader)
     if keep != "none":
         convert(Conversion.of(made, make_plan(made), 0), STORAGES[keep], tmp_path / "kept")
         made = ap.Workload(data=made.data, ops=made.ops, batch_size=4, converted=str(tmp_path / "kept"))
-    with build_loader(made, plain.model_copy(update={"keep": keep})) as loader:
+    with make_loader(made, plain.model_copy(update={"keep": keep})) as loader:
         monkeypatch.setattr(records, "read_record", None)
         monkeypatch.setattr(layout.StoredSource, "read", None)
         same(loaded(loader), expected)

@@ -54,4 +54,4 @@ def choices(workload: ap.Workload) -> dict[str, Any]:
 
 
 def opened(workload: ap.Workload) -> ap.Loader:
-    return assembly.build_loader(workload, as_it_is(workload))
+    return assembly.make_loader(workload, as_it_is(workload))

@@ -113,7 +113,7 @@ def test_batches_made_at_once_are_counted(this_machine: Any, loader: Any, shape:
     config = ap.PipelineConfig(loader=loader, steps_per_execution=steps)
     buffered, others = held
     if buffered is not None:
-        with ap.build_loader(ap.Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
+        with ap.make_loader(ap.Workload(data=data, ops=[], batch_size=BATCH), config) as opened:
             assert opened.buffered_batches == buffered
     size = int(np.prod(shape))
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": size, "mean_bytes": 0.0})

@@ -172,7 +172,7 @@ MADE: tuple[Callable[[int], Any], ...] = (rows, lambda index: [*rows(index)], na
 )
 def test_a_step_in_the_models_place_is_called_with_each_batch_as_the_dataset_gives_it(make: Callable[[], Any]) -> None:
     dataset, seen = make(), list[Any]()
-    with ap.build_trainer(workload := ap.wrap(make, step=seen.append, shuffle=False), as_it_is(workload)) as trainer:
+    with ap.make_trainer(workload := ap.wrap(make, step=seen.append, shuffle=False), as_it_is(workload)) as trainer:
         trainer.fit(epochs=2, verbose=0)
     plain = dataset if hasattr(dataset, "element_spec") else map(dataset.__getitem__, range(3))
     expected = list(plain) * 2
@@ -204,11 +204,11 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     *((functools.partial(wrapped, calls=each), WorkloadError, "must have some values to try") for each in NO_VALUES),
     *((functools.partial(Wrapped.model_validate, {"calls": each}), ConfigError, "must be a number, text or truth value")
       for each in NO_VALUES),
-    (lambda: ap.build_trainer(TENSORS, as_it_is(TENSORS)), ModelError, "has no `model`"),
+    (lambda: ap.make_trainer(TENSORS, as_it_is(TENSORS)), ModelError, "has no `model`"),
     (lambda: assembly.conversion_of(TENSORS, make_plan(TENSORS), STORAGES["array"]), ConfigError,
      "cannot be kept in another form"),
-    (lambda: assembly.build_loader(PLAIN, ap.PipelineConfig(loader=Wrapped())), ConfigError, "wrapped datasets only"),
-    (lambda: assembly.build_loader(PLAIN, ap.PipelineConfig(**WORKERS)), ConfigError, "`arguments` are for workers"),
+    (lambda: assembly.make_loader(PLAIN, ap.PipelineConfig(loader=Wrapped())), ConfigError, "wrapped datasets only"),
+    (lambda: assembly.make_loader(PLAIN, ap.PipelineConfig(**WORKERS)), ConfigError, "`arguments` are for workers"),
 ]  # fmt: skip
 
 
@@ -305,7 +305,7 @@ DIFFERING: list[tuple[Callable[..., Any], int, str]] = [
 @pytest.mark.parametrize(("function", "size", "said"), DIFFERING)
 def test_a_batch_of_another_shape_is_refused_and_changed_parameters_blamed(function: Any, size: int, said: str) -> None:
     config = ap.PipelineConfig(loader=Wrapped.model_validate({"size": size}), finish="host")
-    with assembly.build_loader(wrapped(function, size=[2, 3]), config) as made, pytest.raises(LoaderError, match=said):
+    with assembly.make_loader(wrapped(function, size=[2, 3]), config) as made, pytest.raises(LoaderError, match=said):
         list(made.batches(0))
 
 
@@ -324,7 +324,7 @@ def test_a_cache_is_complete_after_the_first_epoch(form: str, *, ours: bool, who
         return (dataset if ours else dataset.cache()).batch(4, drop_remainder=whole)
 
     config = ap.PipelineConfig(loader=Wrapped(tf_cache="memory" if ours else "none"), finish="host")
-    with assembly.build_loader(wrapped(make), config) as loader:
+    with assembly.make_loader(wrapped(make), config) as loader:
         made.clear()  # what the look at the first batch made
         for epoch in range(3):
             batches = iter(loader.batches(epoch) if form == "batches" else loader.native_dataset(epoch, 1))

@@ -45,7 +45,7 @@ def workload(folder: Path, **changes: Any) -> ap.Workload:
 
 
 def opened(work: ap.Workload, loader: Dali = DALI, **settings: Any) -> ap.Loader:
-    return ap.build_loader(work, ap.PipelineConfig(loader=loader, **settings))
+    return ap.make_loader(work, ap.PipelineConfig(loader=loader, **settings))
 
 
 def copies(batches: Iterator[Batch]) -> list[NDArray[Any]]:

@@ -41,7 +41,7 @@ pytestmark = [
 
 def opened(workload: ap.Workload, cluster: Any, workers: int = 2, queue_size: int = 2) -> ap.Loader:
     loader = Ray(workers=workers, queue_size=queue_size, address=cluster.address)
-    return ap.build_loader(workload, ap.PipelineConfig(loader=loader))
+    return ap.make_loader(workload, ap.PipelineConfig(loader=loader))
 
 
 def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nodes: Any) -> None:
@@ -145,7 +145,7 @@ def test_an_address_where_nobody_is_fails_by_name_and_soon(photos: Path, form: s
         address = form.format(port=held.getsockname()[1])
         start = time.monotonic()
         with pytest.raises(LoaderError, match=f"The Ray cluster at `{address}` cannot be reached"):
-            ap.build_loader(exact_workload(photos), ap.PipelineConfig(loader=Ray(workers=1, address=address)))
+            ap.make_loader(exact_workload(photos), ap.PipelineConfig(loader=Ray(workers=1, address=address)))
     assert time.monotonic() - start < 60
 
 
@@ -155,7 +155,7 @@ def test_a_process_is_in_one_cluster_at_a_time(photos: Path, ray_nodes: Any) -> 
         opened(exact_workload(photos), ray_nodes, workers=1),
         pytest.raises(LoaderError, match="in one Ray cluster only"),
     ):
-        ap.build_loader(exact_workload(photos), other)
+        ap.make_loader(exact_workload(photos), other)
 
 
 def test_two_loaders_share_a_connection_and_each_ends_its_own_workers(photos: Path, ray_nodes: Any) -> None:
@@ -174,7 +174,7 @@ def test_two_loaders_share_a_connection_and_each_ends_its_own_workers(photos: Pa
 FROM_OUTSIDE = """
 import sys
 from pathlib import Path
-from autopipe.pipeline.assembly import build_loader
+from autopipe.pipeline.assembly import make_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.hardware import processes
 from autopipe.extensions.ray.loader import Ray
@@ -188,7 +188,7 @@ def lose(*arguments):
 if __name__ == "__main__":
     Worker._server_init = lose  # the first time, as Ray's own does now and then
     workload = exact_workload(Path(sys.argv[1]))
-    with build_loader(workload, PipelineConfig(loader=Ray(workers=2, address=sys.argv[2]))) as loader:
+    with make_loader(workload, PipelineConfig(loader=Ray(workers=2, address=sys.argv[2]))) as loader:
         assert digest(finished(loader, loader.batches(1))) == digest(expected_batches(workload, 1))
     print("the same")
 """

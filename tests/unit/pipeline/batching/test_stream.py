@@ -278,7 +278,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)
 def opened(data: Any, together: int = 1, *, queue_size: int = 8, workers: int = 1, **settings: Any) -> ap.Loader:
     workload = {name: settings.pop(name) for name in ("shuffle", "drop_remainder") if name in settings}
     loader = ap.Threads(workers=workers, queue_size=queue_size)
-    return ap.build_loader(
+    return ap.make_loader(
         ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=SIZE, **workload),
         ap.PipelineConfig(loader=loader, steps_per_execution=together, **settings),
     )

@@ -377,7 +377,7 @@ def test_tensorflow_in_several_processes_is_refused_with_what_works(workers: int
 def test_a_rank_has_its_part_of_every_batch() -> None:
     x, y = blobs(16, side=4)
     workload = ap.Workload(data=ap.Arrays(x, y), ops=(), batch_size=8, shuffle=False)
-    with assembly.build_loader(workload, THREAD) as whole, assembly.build_loader(workload, THREAD, rank=(1, 2)) as half:
+    with assembly.make_loader(workload, THREAD) as whole, assembly.make_loader(workload, THREAD, rank=(1, 2)) as half:
         assert (len(whole), len(half), half.batch_size) == (2, 2, 4)
         assert half.identity == whole.identity  # so that a state of either resumes the other
         assert [batch[0].tolist() for batch in half.batches(0)] == [x[4:8].tolist(), x[12:16].tolist()]
@@ -407,7 +407,7 @@ def model() -> keras.Model:
 
 def trainer(x: Any, weight: Any = None, *, y: Any = Y, model: Any = model) -> ap.Trainer:
     workload = ap.Workload(data=ap.Arrays(x, y, weight), ops=[], batch_size=2, model=model)
-    return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+    return ap.make_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
 
 
 def compiled(layers: list[Any], loss: str = "mse", **settings: Any) -> keras.Model:
@@ -456,7 +456,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: ap.Trainer(classifier(one_hot=True), loader()),
      r"(?s)cannot compare its output of shape \(None, 3\) with .* shape \(None,\).*ap.OneHot"),
     (lambda: ap.Trainer(classifier(), loader((8, 4, 4, 3), ap.OneHot(3))), r"targets of shape \(None, 3\)"),
-    (lambda: assembly.build_loader(SHARED, THREAD, rank=(0, 4)), "between 4 processes, but `batch_size` is 6"),
+    (lambda: assembly.make_loader(SHARED, THREAD, rank=(0, 4)), "between 4 processes, but `batch_size` is 6"),
     (lambda: trainer({"left": LEFT, "wrong": Y}), r"2 inputs \('left', 'right'\), but x has the parts 'left', 'wrong'"),
     (lambda: trainer((LEFT, RIGHT, LEFT)), "but x has 3 parts"),
     (lambda: trainer(LEFT), "but x is one part"),

@@ -61,7 +61,7 @@ THREAD = ap.Threads(workers=1)
 def trainer_of(data: Any = None, loader: ap.LoaderConfig = THREAD, **named: Any) -> ap.Trainer:
     """Return a trainer of the classifier on samples, by default X and Y."""
     settings = {"data": data or ap.Arrays(X, Y), "ops": [], "batch_size": 4, "model": classifier, **named}
-    return ap.build_trainer(ap.Workload(**settings), ap.PipelineConfig(loader=loader))
+    return ap.make_trainer(ap.Workload(**settings), ap.PipelineConfig(loader=loader))
 
 
 @functools.cache
@@ -292,7 +292,7 @@ REFUSED: list[tuple[Callable[[], ap.Trainer], Callable[[ap.Trainer], object], st
     (trainer_of, lambda made: made.evaluate(ap.Arrays(X)), "trained with targets"),
     (trainer_of, lambda made: made.fit(validation=ap.Arrays(X, MASKS)),
      r"of shape \(None,\), but those .* are \(None, 6, 5\)"),
-    (trainer_to_fit, lambda made: made.evaluate(unread()), r"ap\.build_trainer"),
+    (trainer_to_fit, lambda made: made.evaluate(unread()), r"ap\.make_trainer"),
     (trainer_to_fit, lambda made: made.fit(validation=WHOLE),
      r"but got a whole Workload\. Pass its samples, `workload\.data`"),
     *((trainer_to_fit, lambda made, data=data: made.fit(validation=data),

@@ -21,7 +21,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError
 from autopipe.hardware import gpu, machine
 from autopipe.pipeline import assembly
-from autopipe.pipeline.assembly import build_loader, build_trainer, evaluation_loader
+from autopipe.pipeline.assembly import evaluation_loader, make_loader, make_trainer
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders import tfdata
 from autopipe.pipeline.loaders.resident import DeviceMemoryWarning
@@ -51,7 +51,7 @@ def noted(data: Source, read: list[int]) -> Made:
 
 
 def batches(work: ap.Workload, config: PipelineConfig, epochs: int = 2) -> list[Batch]:
-    with build_loader(work, config) as loader:
+    with make_loader(work, config) as loader:
         return [tuple(map(np.array, batch)) for epoch in range(epochs) for batch in loader.batches(epoch)]
 
 
@@ -87,14 +87,14 @@ def test_images_and_masks_of_several_parts_are_moved_alike(dtype: str) -> None:
 def test_a_trainer_gets_arrays_of_the_device_and_trains_the_same_weights(photos: Path) -> None:
     def trained(config: PipelineConfig) -> list[NDArray[Any]]:
         model = functools.partial(classifier, shape=(16, 16, 3), classes=23)
-        with build_trainer(workload(photos, model=model), config) as trainer:
+        with make_trainer(workload(photos, model=model), config) as trainer:
             trainer.fit(epochs=2, verbose=0, validation=ap.Table(photos / "labels.csv"))
             return [np.array(each) for each in trainer.model.get_weights()]
 
     for config in (RESIDENT, RESIDENT.model_copy(update={"steps_per_execution": 2, "device_prefetch": 0})):
         for found, wanted in zip(trained(config), trained(THREADS), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    with build_loader(workload(photos), RESIDENT) as loader:
+    with make_loader(workload(photos), RESIDENT) as loader:
         (numbers, samples, *_), y = next(iter(loader.native_dataset(0, 1)))
     assert keras.ops.is_tensor(samples)  # of all, from which the step gathers a batch
     assert (len(samples), len(numbers), len(y)) == (23, 4, 4)
@@ -115,7 +115,7 @@ def test_settings_that_it_decides_by_itself_make_no_other_configuration() -> Non
 
 def test_each_sample_is_made_once(photos: Path) -> None:
     read = list[int]()
-    with build_loader(workload(photos, data=noted(ap.Table(photos / "labels.csv"), read)), RESIDENT) as loader:
+    with make_loader(workload(photos, data=noted(ap.Table(photos / "labels.csv"), read)), RESIDENT) as loader:
         before = len(read)
         for epoch in range(3):
             list(loader.batches(epoch))
@@ -140,14 +140,14 @@ def test_a_workload_that_it_cannot_feed_is_told_in_one_sentence(photos: Path, ch
     work = workload(photos, **changes)
     said = ap.Resident.impossible(make_plan(work))["loader", "resident"]
     with pytest.raises(ConfigError, match=why) as caught:
-        build_loader(work, RESIDENT)
+        make_loader(work, RESIDENT)
     assert said in caught.value.message
     assert "\n" not in str(caught.value)
 
 
 def refused(photos: Path, config: PipelineConfig = RESIDENT, rank: tuple[int, int] = (0, 1)) -> str:
     with pytest.raises(ConfigError) as caught:
-        build_loader(workload(photos, drop_remainder=True), config, rank=rank)
+        make_loader(workload(photos, drop_remainder=True), config, rank=rank)
     return caught.value.message
 
 
@@ -162,7 +162,7 @@ def test_several_devices_and_other_backends_are_refused(photos: Path, monkeypatc
 def test_a_set_that_memory_cannot_hold_is_refused_with_the_bytes(photos: Path, this_machine: Any) -> None:
     this_machine(free_bytes=1000)
     with pytest.raises(LoaderError, match=r"needs .* of memory .* of cache\), but 1000 B are free"):
-        build_loader(workload(photos), RESIDENT)
+        make_loader(workload(photos), RESIDENT)
 
 
 def full(monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]) -> None:
@@ -194,7 +194,7 @@ def test_samples_without_room_on_a_device_are_in_memory(damaged: Path, monkeypat
     full(monkeypatch, lambda: RuntimeError(said))
     match = rf"which take \d.* sent from the host's memory: {said.splitlines()[0]}"
     with pytest.warns(DeviceMemoryWarning, match=match) as warned:
-        loader: Any = build_loader(work, RESIDENT)
+        loader: Any = make_loader(work, RESIDENT)
     assert len(warned) == 1
     before = len(read)
     with loader:
@@ -207,7 +207,7 @@ def test_samples_without_room_on_a_device_are_in_memory(damaged: Path, monkeypat
 def test_another_error_of_the_device_is_raised(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full(monkeypatch, lambda: RuntimeError("no such device"))
     with pytest.raises(RuntimeError, match="no such device"):
-        build_loader(workload(photos), RESIDENT)
+        make_loader(workload(photos), RESIDENT)
 
 
 @pytest.mark.parametrize(
@@ -230,14 +230,14 @@ def test_an_op_that_raises_is_named_and_ends_the_opening(photos: Path) -> None:
 
     data = Made(200, lambda index: np.full((1, 1, 1), index == 150, np.uint8))
     with pytest.raises(OpError, match=r"sample 150 raised ValueError: odd"):
-        build_loader(ap.Workload(data=data, ops=[ap.Map(strict), ap.RandomFlip()], batch_size=4), RESIDENT)
+        make_loader(ap.Workload(data=data, ops=[ap.Map(strict), ap.RandomFlip()], batch_size=4), RESIDENT)
 
 
 def opened(photos: Path, *ops: Any, **settings: Any) -> ap.Loader:
     steps = [ap.Decode(), ap.CenterCrop(36, 40), *ops, ap.RandomCrop(16, 16), ap.Rescale(1 / 255)]
     workload = ap.Workload(data=ap.Table(photos / "labels.csv"), ops=steps, batch_size=4)
     config = ap.PipelineConfig(loader=settings.pop("loader", ap.TfData(num_parallel_calls=2, prefetch=1)), **settings)
-    return ap.build_loader(workload, config)
+    return ap.make_loader(workload, config)
 
 
 @pytest.mark.parametrize("keep", ["none", "memory"])

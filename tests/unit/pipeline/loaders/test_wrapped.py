@@ -79,7 +79,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 )
 def test_no_setting_changes_a_batch(settings: dict[str, Any]) -> None:
     workload = with_model(make_tensors)
-    with assembly.build_loader(workload, config(calls=2, **settings)) as loader:
+    with assembly.make_loader(workload, config(calls=2, **settings)) as loader:
         for epoch in range(3):
             np.testing.assert_array_equal(X, np.concatenate([x for x, _ in loader.batches(epoch)]))
         elements = list(loader.native_dataset(0, 2))
@@ -119,12 +119,12 @@ def _three_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("_three_threads")
 def test_libraries_have_their_threads_again_once_the_last_loader_that_took_them_is_closed() -> None:
     threads = ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")
-    with assembly.build_loader(with_model(py_dataset), config(library_threads=2)):
+    with assembly.make_loader(with_model(py_dataset), config(library_threads=2)):
         assert threads_of_libraries() == {2}
     assert threads_of_libraries() == {3}
     for other in (config(), config(library_threads=2)):
-        with assembly.build_trainer(with_model(py_dataset), threads):
-            with assembly.build_loader(with_model(py_dataset), other):
+        with assembly.make_trainer(with_model(py_dataset), threads):
+            with assembly.make_loader(with_model(py_dataset), other):
                 assert threads_of_libraries() == {1}
             assert threads_of_libraries() == {1}
         assert threads_of_libraries() == {3}
@@ -132,11 +132,11 @@ def test_libraries_have_their_threads_again_once_the_last_loader_that_took_them_
 
 def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset_frees(told: list[None]) -> None:
     workload, threads = with_model(py_dataset), cv2.getNumThreads()
-    with assembly.build_trainer(workload, config()) as trainer:
+    with assembly.make_trainer(workload, config()) as trainer:
         trainer.fit(epochs=1, verbose=0)
     assert (told, cv2.getNumThreads()) == ([], threads)
     assert not processes.KEEPING.keys() & os.environ.keys()
-    with assembly.build_loader(workload, config(freed_memory="kept")):
+    with assembly.make_loader(workload, config(freed_memory="kept")):
         assert told != []
     assert processes.KEEPING.items() <= os.environ.items()  # of workers that are no forks
 
@@ -209,9 +209,9 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: config(tf_threads=-1), "`tf_threads` of `Wrapped` is wrong: .*equal to 0, but got tf_threads=-1"),
     (lambda: config(library_threads=1.5), "`library_threads` of `Wrapped` is wrong"),
     (lambda: config(tf_autotune="off"), "`tf_autotune` of `Wrapped` is wrong"),
-    (lambda: assembly.build_loader(with_model(py_dataset), config(tf_prefetch=2)),
+    (lambda: assembly.make_loader(with_model(py_dataset), config(tf_prefetch=2)),
      r"tf_prefetch=2 needs a tf\.data\.Dataset, but it is .*Items"),
-    (lambda: assembly.build_loader(with_model(lambda: make_tensors().repeat(), steps=3), config(tf_cache="memory")),
+    (lambda: assembly.make_loader(with_model(lambda: make_tensors().repeat(), steps=3), config(tf_cache="memory")),
      "without an end cannot be kept in memory"),
     (lambda: wrapped(make_tensors, tf_prefetch=[-3]), "tf_prefetch=-3"),
     *((lambda name=name: wrap.wrap(lambda **named: make_tensors(), model=None, parameters={name: [0]}),
@@ -279,7 +279,7 @@ def test_threads_share_no_place_in_a_file(tmp_path: Path, opens: Any, lock: Any,
         config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 2}))
         fails = pytest.raises(LoaderError, match="`workers` above 1 are threads of Keras, and threads would share")
         with contextlib.nullcontext() if against is None else fails:
-            ap.build_loader(workload, config).close()
+            ap.make_loader(workload, config).close()
     assert str(said).startswith(str(against))
 
 
@@ -346,7 +346,7 @@ def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers()
     assert as_it_is(workload).key() in {config.key() for config in configs}
     given = wrap.wrap(dataset := Items(3, rows), model=None, parameters={"workers": [1, 4]}, shuffle=False)
     assert choices(given) == {"workers": (1, 4)}
-    with assembly.build_loader(given, config(workers=4)) as loader:
+    with assembly.make_loader(given, config(workers=4)) as loader:
         assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
 
 
@@ -363,7 +363,7 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
         {"loader": Wrapped.model_validate({"add": 5})},
         {"loader": ap.Threads(workers=1), "arguments": {"add": 5}},
     ):
-        with assembly.build_loader(workload, ap.PipelineConfig(finish="host", **loader)) as made:
+        with assembly.make_loader(workload, ap.PipelineConfig(finish="host", **loader)) as made:
             np.testing.assert_array_equal(np.concatenate([x for x, _ in made.batches(0)]), X + 5)
 
 

@@ -374,7 +374,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ap.Workload, a
 )
 def test_an_open_set_that_is_cut_or_on_a_broken_disk_is_told(kept: Any, befalls: Damage, said: str, maker: Any) -> None:
     workload, config, folder = kept
-    with maker(), ap.build_loader(workload, config) as loader:
+    with maker(), ap.make_loader(workload, config) as loader:
         assert sum(len(batch[0]) for batch in loader.epoch(0)) == KEPT
         befalls(folder)
         with pytest.raises(BadSampleError, match=rf"`{folder}/[a-z]+-\d+\.[a-z]+` {said}"):
@@ -385,14 +385,14 @@ def test_a_set_is_opened_again_where_two_threads_parse_headers_at_once(kept: Any
     workload, config, _ = kept
     loading = Failing(np.load)
     monkeypatch.setattr(np, "load", loading)
-    with ap.build_loader(workload, config) as loader:
+    with ap.make_loader(workload, config) as loader:
         assert sum(len(batch[0]) for batch in loader.epoch(0)) == KEPT
     assert loading.calls < 0
 
 
 def test_a_set_that_vanishes_is_read_on_while_it_is_open_and_else_told(kept: Any) -> None:
     workload, config, folder = kept
-    with ap.build_loader(workload, config) as loader, ap.build_loader(workload, config) as later:
+    with ap.make_loader(workload, config) as loader, ap.make_loader(workload, config) as later:
         first = [batch[0].copy() for batch in loader.epoch(0)]
         shutil.rmtree(folder)
         np.testing.assert_array_equal(first, [batch[0] for batch in loader.epoch(0)])
