@@ -94,13 +94,24 @@ def test_it_makes_the_batches_of_the_checkout_where_there_is_no_compiler(install
     assert Path(here) == ROOT / "autopipe"
     assert theirs == ours
     assert theirs[0].startswith("_native.so ")
-    _run(
-        installed,
-        ["-c", "import autopipe as ap; from autopipe import testing; testing.check_loader(ap.Threads(workers=1))"],
-        tmp_path,
-    )
     told = _run(installed, ["-m", "autopipe", "doctor"], tmp_path).splitlines()
     assert ["_native.so " in each and "libjpeg-turbo" in each for each in told if "native" in each] == [True]
+
+
+CONTRACT = """
+import autopipe as ap
+from autopipe import testing
+testing.check_loader(ap.Threads(workers=1))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_it_tunes_and_tests_plugins_there(installed: Path, tmp_path: Path) -> None:
+    photos = damage.in_classes(tmp_path / "photos", 48, (48, 61), suffix=".jpg")
+    _run(installed, ["-c", CONTRACT], tmp_path)
+    small = ["--image-size", "32", "--batch-size", "8", "--budget", "30s"]
+    _run(installed, ["-m", "autopipe", "tune", "--images", str(photos), *small, "--out", "tuned"], tmp_path)
+    assert (tmp_path / "tuned" / "tuned_pipeline.py").is_file()
 
 
 FOUND_NOWHERE = f"""
