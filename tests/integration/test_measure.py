@@ -393,10 +393,7 @@ def dataset(batch_size: int = 8) -> Any:
     return tf.data.Dataset.from_tensor_slices((IMAGES.astype("float32"), LABELS)).batch(batch_size, drop_remainder=True)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [dataset, lambda: dataset().repeat(), lambda: (IMAGES.astype("float32"), LABELS)],
-)
+@pytest.mark.parametrize("function", [dataset, lambda: dataset().repeat(), lambda: (IMAGES.astype("float32"), LABELS)])
 def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> None:
     timed(workload(classifier(), ops=[RESCALE]), function)
 

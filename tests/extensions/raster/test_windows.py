@@ -28,17 +28,7 @@ from autopipe.pipeline.eject.module import eject
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import FieldKind
-from tests.extensions.raster.files import (
-    SCENE,
-    SLICES,
-    VOLUME,
-    assert_windows,
-    every,
-    pieces,
-    saved,
-    slices_of,
-    tiled,
-)
+from tests.extensions.raster.files import SCENE, SLICES, VOLUME, assert_windows, every, pieces, saved, slices_of, tiled
 from tests.fakes import damage
 from tests.fakes.nifti import CODES, nii
 

@@ -340,10 +340,7 @@ def without_order() -> Any:
 
 def test_what_is_worth_to_know_is_a_note_beside_others() -> None:
     others = " ".join(looked_at(Shuffled()).notes)
-    for dataset, said in (
-        (Memo, "`Memo.seen` grows with the batches"),
-        (without_order, "no fixed order"),
-    ):
+    for dataset, said in ((Memo, "`Memo.seen` grows with the batches"), (without_order, "no fixed order")):
         assert (sum(said in note for note in looked_at(dataset).notes), said in others) == (1, False)
 
 
