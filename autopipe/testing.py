@@ -70,7 +70,7 @@ def _require(holds: object, rule: str) -> None:
 
 def require_same(wanted: object, found: object, rule: str, *, dtypes: bool = True) -> None:
     """Raise AssertionError with the rule if two samples or batches differ in structure, shape, dtype or a value."""
-    slots = [list(slots_of(each)) for each in (wanted, found)]
+    slots = [each if isinstance(each, tuple) else (each,) for each in (wanted, found)]
     _require([list(keyed(slot)) for slot in slots[0]] == [list(keyed(slot)) for slot in slots[1]], f"{rule}: structure")
     for one, other in zip(*([part for slot in each for part in leaves(slot)] for each in slots), strict=True):
         first, second = np.asarray(one), np.asarray(other)
@@ -487,7 +487,10 @@ def check_form(form: Storage, folder: Path, workload: Workload | None = None) ->
             for source in (found, again):
                 read = pool.map(source.read, reversed(indices))
                 for index, sample in zip(reversed(indices), read, strict=True):
-                    require_same(tuple(wanted[index]), planner.normalise(sample, structure), f"{rule}, sample {index}")
+                    parts = planner.normalise(sample, structure)
+                    writeable = any(part.flags.writeable for part in parts if isinstance(part, np.ndarray))
+                    _require(not writeable, f"{rule}: nobody may write to a sample")
+                    require_same(tuple(wanted[index]), tuple(parts), f"{rule}, sample {index}")
         repeated = convert(conversion, form, folder / f"{cut}-again", workers=1)
         _require(repeated.record == found.record, f"{rule}: two conversions write the same files")
         files = [path for path in (folder / f"{cut}").iterdir() if path.suffix != ".json" and path.name[0] != "."]

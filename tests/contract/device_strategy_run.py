@@ -15,7 +15,6 @@ import keras
 import numpy as np
 
 import autopipe as ap
-from autopipe.errors import OpError
 from autopipe.measure.bench import ResidentLoader
 from autopipe.pipeline.batching.cache import RowLayout, SlotPool
 from autopipe.pipeline.devices import model as models
@@ -92,7 +91,7 @@ def error_of(action: Callable[[], Any]) -> str:
 def refusals(trainer: Callable[..., ap.Trainer], strategy: Any, devices: int) -> dict[str, Any]:
     """Return the errors of a failing loader, and of trainings that several devices cannot do."""
     failing, sevens = SlotLoader(), ArrayLoader(X, Y, 7)
-    failing.fails_at, failing.error = (0, 3), OpError("the op failed")
+    failing.fails_at, failing.error = (0, 3), ap.OpError("the op failed")
     sevens.finish = failing.finish
     found: dict[str, Any] = {"loader_error": error_of(lambda: trainer(failing).fit(epochs=1, verbose=0))}
     found["uneven_batch_error"] = error_of(lambda: trainer(sevens))

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import autopipe as ap
-from autopipe.workload.op import Op
 from autopipe.workload.sample import FieldKind
 
 Array: TypeAlias = NDArray[Any]
@@ -32,7 +31,7 @@ COLOURS = ((0, 0, 0), (255, 0, 0), (9, 8, 7), (1, 2, 3), (255, 255, 255))
 class Case:
     """An op, and what it makes of one part of a sample, of its kind, by the sample's random numbers."""
 
-    op: Op
+    op: ap.Op
     reference: Reference  # None where the sample is to be refused
     samples: tuple[str, ...] = (*SHAPES, "deep")  # which of `test_ops.py` it takes, by the beginning of their names
     levels: float = 0  # by how much a value may be off the reference

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, LoaderError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching import kernel
 from autopipe.pipeline.config import STORAGES, Kept, LoaderConfig
@@ -122,7 +121,7 @@ def opened(workload: ap.Workload, loader: LoaderConfig, **settings: Any) -> Iter
     shard = settings.pop("shard", (0, 1))
     why = loader.impossible(planner.make_plan(workload)).get(("loader", loader.kind))
     if why is not None:
-        with pytest.raises(ConfigError, match=re.escape(why)):
+        with pytest.raises(ap.ConfigError, match=re.escape(why)):
             ap.make_loader(workload, ap.PipelineConfig(loader=loader, **settings), shard=shard)
         pytest.skip(why)
     with ap.make_loader(workload, ap.PipelineConfig(loader=loader, **settings), shard=shard) as made:
@@ -141,7 +140,7 @@ def assert_same(workload: ap.Workload, loader: LoaderConfig, epochs: Iterable[in
 def unless_it_always_decodes() -> Iterator[None]:
     try:
         yield
-    except ConfigError as error:
+    except ap.ConfigError as error:
         assert "keeps them as they are read" in str(error)  # noqa: PT017
 
 
@@ -246,7 +245,7 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch_also_with_other_
     with opened(workload, loader, channels="first") as made:
         assert digest([(first[0][0].transpose(0, 3, 1, 2), first[0][1])]) == digest([next(made.epoch(2))])
     other = dataclasses.replace(workload, shuffle=ap.Blocks(size=4) if shuffle is True else True)
-    with opened(other, loader) as made, pytest.raises(ConfigError):
+    with opened(other, loader) as made, pytest.raises(ap.ConfigError):
         made.load_state_dict(state)
 
 
@@ -265,7 +264,7 @@ def test_an_epoch_left_in_the_middle_disturbs_no_other_and_a_closed_loader_says_
         made.close()
     np.testing.assert_array_equal(kept, x)  # it outlives the loader
     for read in (batches, made.batches(1)):
-        with pytest.raises(LoaderError, match="closed"):
+        with pytest.raises(ap.LoaderError, match="closed"):
             next(read)
 
 
@@ -386,7 +385,7 @@ def test_each_damaged_file_is_named_in_every_configuration(
     assert [Path(each.name.split(" (row ")[0]).name for each in bad] == [*damaged_files()]
     with opened(workload, loader, keep=keep) as made:
         for each in bad:
-            with pytest.raises(BadSampleError) as caught:
+            with pytest.raises(ap.BadSampleError) as caught:
                 next(made.batches(0, each.index // BATCH))
             assert each.name in str(caught.value)
             assert each.reason in str(caught.value)

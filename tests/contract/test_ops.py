@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import native, testing
-from autopipe.errors import BadSampleError, PlainCodeError
 from autopipe.testing import spec_of
 from autopipe.workload.op import NUMPY, Op, Step
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import FieldKind, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
@@ -128,7 +125,7 @@ def test_it_gives_what_its_reference_gives_or_refuses_the_sample(case: Case) -> 
             drawn = numbers(case.op, random)
             wanted = expected(case, sample, drawn)
             if wanted is None:
-                with pytest.raises(BadSampleError):
+                with pytest.raises(ap.BadSampleError):
                     case.op.apply(sample, spec_of(sample), drawn)
             else:
                 assert_same(wanted, case.op.apply(sample, spec_of(sample), drawn), case.levels)
@@ -166,7 +163,7 @@ def plain(
     scope |= case.op.plain_functions(step)
     try:
         lines = list(case.op.plain(step, dialect))
-    except PlainCodeError:
+    except ap.PlainCodeError:
         return None
     parts = {part: value for part, value in zip("xy", sample, strict=True) if value is not None}
     scope |= {part: tf.constant(value) if tensorflow else value for part, value in parts.items()}
@@ -190,7 +187,7 @@ class Lowest:
 
 @each_case
 def test_its_plain_code_at_the_lower_ends_of_all_ranges_gives_what_the_op_gives_there(case: Case) -> None:
-    if not case.op.draws or isinstance(case.op, Map) or case.op.mixes:
+    if not case.op.draws or isinstance(case.op, ap.Map) or case.op.mixes:
         return
     for sample in samples_of(case):
         lowest = numbers(case.op, RANDOM[0])
@@ -270,7 +267,7 @@ def test_flips_and_crops_move_rows_and_columns_and_a_class_of_somebodys_own_does
             np.testing.assert_array_equal(made, wanted)
     assert found == {"CenterCrop", "RandomCrop", "RandomFlip"}
 
-    class Darker(RandomFlip):
+    class Darker(ap.RandomFlip):
         def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
             return super().pixels(array, kind, random) // 2
 

@@ -9,7 +9,6 @@ import keras
 import pytest
 
 import autopipe as ap
-from autopipe.workload.op import Op
 from tests.contract import test_loaders
 from tests.contract.test_loaders import *  # noqa: F403  # the contract itself
 from tests.fakes.commands import ROOT, python, succeeded
@@ -18,7 +17,7 @@ LOADERS = {f"resident-{n}": ap.Resident(workers=n) for n in (1, 3)}
 ONE_OF_EACH = ["resident-3"]
 
 
-def moves() -> list[Op]:
+def moves() -> list[ap.Op]:
     return [
         *(ap.Decode(), ap.Resize(40, 44), ap.RandomCrop(30, 36), ap.RandomFlip(vertical=True), ap.CenterCrop(28, 32)),
         *(ap.RandomFlip(), ap.RandomCrop(24, 32), ap.OneHot(23)),

@@ -17,7 +17,6 @@ import pytest
 
 import autopipe as ap
 from autopipe import testing
-from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.data import source as asked
 from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.ops import planner
@@ -293,7 +292,7 @@ def test_a_bad_sample_is_an_error_that_names_the_file_and_the_others_are_read(ca
     if case.file is None or case.cut is None:
         return
     case.cut(tmp_path / case.file)
-    with pytest.raises(BadSampleError, match=case.file.rpartition("/")[2]):
+    with pytest.raises(ap.BadSampleError, match=case.file.rpartition("/")[2]):
         made.read(0)
     testing.require_same(case.sample(COUNT - 1), made.read(COUNT - 1), "the others")
 
@@ -304,9 +303,9 @@ def test_a_process_without_another_file_descriptor_has_no_bad_samples(case: Case
     with damage.no_other_file():
         try:
             planner.read(made, 0)  # unless its files are open
-        except DataError as error:
+        except ap.DataError as error:
             failure = error
-    assert not isinstance(failure, BadSampleError)
+    assert not isinstance(failure, ap.BadSampleError)
 
 
 def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(case: Case, tmp_path: Path) -> None:

@@ -15,20 +15,18 @@ from keras.src.trainers.data_adapters import py_dataset_adapter
 
 import autopipe as ap
 from autopipe import frameworks
-from autopipe.errors import ConfigError
 from autopipe.pipeline import wrap
-from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 
 
-def by_keras(workers: int, *, use_multiprocessing: bool = False) -> LoaderConfig:
+def by_keras(workers: int, *, use_multiprocessing: bool = False) -> ap.LoaderConfig:
     knobs = {"workers": workers, "use_multiprocessing": use_multiprocessing, "max_queue_size": 10}
     return Wrapped.model_validate(knobs)
 
 
-OURS: dict[str, LoaderConfig] = {f"threads-{n}": ap.Threads(workers=n, queue_size=2) for n in (1, 3)}
+OURS: dict[str, ap.LoaderConfig] = {f"threads-{n}": ap.Threads(workers=n, queue_size=2) for n in (1, 3)}
 OURS |= {f"processes-{n}": ap.Processes(workers=n, queue_size=2) for n in (1, 3)}
 LOADERS = {
     **OURS,
@@ -79,7 +77,7 @@ def wrapped(dataset: Any, **settings: Any) -> ap.Workload:
     return wrap.wrap(dataset, model=None, **{"shuffle": False, **settings})
 
 
-def opened(workload: ap.Workload, loader: LoaderConfig) -> ap.Loader:
+def opened(workload: ap.Workload, loader: ap.LoaderConfig) -> ap.Loader:
     return ap.make_loader(workload, ap.PipelineConfig(loader=loader, finish="host", device_prefetch=0))
 
 
@@ -105,7 +103,7 @@ def epoch_of(ended: int, start: int = 0) -> list[tuple[int, int, int]]:
 
 
 @of_all
-def test_batches_come_by_index_and_an_ended_epoch_is_seen_by_all_workers(loader: LoaderConfig) -> None:
+def test_batches_come_by_index_and_an_ended_epoch_is_seen_by_all_workers(loader: ap.LoaderConfig) -> None:
     dataset = Numbered()
     workload = wrapped(dataset)
     with opened(workload, loader) as made:
@@ -115,7 +113,7 @@ def test_batches_come_by_index_and_an_ended_epoch_is_seen_by_all_workers(loader:
 
 
 @of_all
-def test_the_numbers_of_a_dataset_without_a_length_go_on_from_epoch_to_epoch(loader: LoaderConfig) -> None:
+def test_the_numbers_of_a_dataset_without_a_length_go_on_from_epoch_to_epoch(loader: ap.LoaderConfig) -> None:
     with opened(wrapped(Endless(), steps=3, shuffle=True), loader) as made:
         assert [indices(made, epoch) for epoch in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     if loader in OURS.values():
@@ -125,7 +123,7 @@ def test_the_numbers_of_a_dataset_without_a_length_go_on_from_epoch_to_epoch(loa
 
 @of_ours
 def test_each_epoch_has_an_order_that_the_seed_fixes_and_a_state_resumes_with_the_next_batch(
-    loader: LoaderConfig,
+    loader: ap.LoaderConfig,
 ) -> None:
     orders = []
     for seed in (1, 1, 2):
@@ -148,7 +146,7 @@ def test_each_epoch_has_an_order_that_the_seed_fixes_and_a_state_resumes_with_th
 
 
 @of_all
-def test_an_epoch_left_in_the_middle_disturbs_no_other(loader: LoaderConfig) -> None:
+def test_an_epoch_left_in_the_middle_disturbs_no_other(loader: ap.LoaderConfig) -> None:
     if loader == LOADERS["Keras-threads"]:
         pytest.skip("Keras hands over what its threads have made ahead in the next epoch")
     dataset = Numbered()
@@ -160,7 +158,7 @@ def test_an_epoch_left_in_the_middle_disturbs_no_other(loader: LoaderConfig) -> 
 
 
 @of_ours
-def test_a_dataset_that_has_changed_without_a_hook_is_sent_again(loader: LoaderConfig) -> None:
+def test_a_dataset_that_has_changed_without_a_hook_is_sent_again(loader: ap.LoaderConfig) -> None:
     class Levels(keras.utils.PyDataset):
         ended = 0
         __len__, __getitem__ = Numbered.__len__, Numbered.__getitem__
@@ -234,5 +232,5 @@ def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pyt
 )
 def test_what_needs_samples_is_refused(dataset: Callable[[], Any], config: Any, said: str) -> None:
     made = dataset() if dataset is Numbered else dataset
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ap.ConfigError, match=said):
         ap.make_loader(wrapped(made), ap.PipelineConfig(**config))

@@ -14,7 +14,6 @@ import autopipe as ap
 from autopipe.artifact import codegen
 from autopipe.artifact.artifact import stored
 from autopipe.artifact.schema import FileReference
-from autopipe.errors import ArtifactError, WorkloadError
 from autopipe.measure import fingerprint
 from tests.fakes.commands import TRAIN, forgotten
 from tests.fakes.profiles import of_this_machine
@@ -76,7 +75,7 @@ HOSTILE = [
 @pytest.mark.parametrize("use", [use_module, use_load, stored])
 def test_no_artifact_chooses_what_a_module_or_command_runs(project: Path, workload: dict[str, Any], use: Any) -> None:
     path = _edit(project, workload)
-    with pytest.raises(ArtifactError, match="One of the two was changed") as caught:
+    with pytest.raises(ap.ArtifactError, match="One of the two was changed") as caught:
         use(path)
     assert ("autopipe repoint" in str(caught.value.hint), _ran(project)) == (True, [])
 
@@ -84,7 +83,7 @@ def test_no_artifact_chooses_what_a_module_or_command_runs(project: Path, worklo
 def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> None:
     path = _edit(project, {**WORKLOAD, "origin": str(project / "evil.py")})
     (project / "train.py").unlink()
-    with pytest.raises(ArtifactError, match="is gone"):
+    with pytest.raises(ap.ArtifactError, match="is gone"):
         use_load(path)
     assert _ran(project) == []
 
@@ -92,10 +91,10 @@ def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> N
 @pytest.mark.parametrize(
     ("workload", "error", "said"),
     [
-        (HOSTILE[0], ArtifactError, "must stay inside its folder"),
-        (HOSTILE[3], ArtifactError, "beside it names the same"),
-        (HOSTILE[5], ArtifactError, "must stay inside its folder"),
-        ({**HOSTILE[2], "path": "train.py"}, WorkloadError, "what an artifact alone names is not called"),
+        (HOSTILE[0], ap.ArtifactError, "must stay inside its folder"),
+        (HOSTILE[3], ap.ArtifactError, "beside it names the same"),
+        (HOSTILE[5], ap.ArtifactError, "must stay inside its folder"),
+        ({**HOSTILE[2], "path": "train.py"}, ap.WorkloadError, "what an artifact alone names is not called"),
     ],
 )
 def test_without_a_module_files_of_the_own_folder_are_named_and_no_function_is_called(

@@ -17,7 +17,6 @@ import pytest
 
 import autopipe as ap
 from autopipe.artifact import artifact as files
-from autopipe.errors import ConfigError, ModelError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.devices import model as of_models
 from autopipe.pipeline.switching import SwitchingLoader
@@ -110,9 +109,9 @@ def test_a_loop_of_ones_own_gets_the_same_batches(photos: Path) -> None:
 def test_a_trainer_that_was_given_its_loader_cannot_tune_itself_and_another_needs_a_configuration(photos: Path) -> None:
     x, y = blobs(24)
     trainer = ap.Trainer(models.classifier(), ArrayLoader(x.astype(np.float32), y, 4))
-    with pytest.raises(ModelError, match="cannot tune itself"):
+    with pytest.raises(ap.ModelError, match="cannot tune itself"):
         trainer.fit(tune="live")
-    with pytest.raises(ConfigError, match="`config` is missing"):
+    with pytest.raises(ap.ConfigError, match="`config` is missing"):
         ap.make_trainer(workload(photos))
 
 

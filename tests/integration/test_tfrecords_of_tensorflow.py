@@ -9,8 +9,6 @@ import tensorflow as tf
 
 import autopipe as ap
 from autopipe.artifact import converting
-from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.data.records import TFRecords
 from tests.fakes.damage import in_classes
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -27,12 +25,12 @@ def test_what_tensorflow_wrote_is_read(tmp_path: Path) -> None:
                 "image/object/bbox/xmin": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5, 0.25])),
             }
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-    data = TFRecords(tmp_path / "a.tfrecord")
+    data = ap.TFRecords(tmp_path / "a.tfrecord")
     assert [data.read(i) for i in range(len(data))] == [(image, n) for n, image in enumerate(IMAGES, -1)]
 
 
 def test_a_converted_set_is_read_by_tensorflow(tmp_path: Path) -> None:
-    data = ImageFolder(in_classes(tmp_path / "photos", 40, (4, 4)))
+    data = ap.ImageFolder(in_classes(tmp_path / "photos", 40, (4, 4)))
     converting.job(ap.Workload(data=data, ops=[ap.Decode()], batch_size=2), "tfrecord", tmp_path / "set").run(workers=1)
     files = sorted(str(path) for path in (tmp_path / "set").glob("*.tfrecord"))
     kinds = {"image/encoded": tf.string, "image/class/label": tf.int64}

@@ -34,7 +34,6 @@ from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Event, Launch, Log, PhaseBegan
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import Deadlines, TrialRunner
-from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.search.settings import Settings
@@ -370,7 +369,7 @@ workload = ap.Workload(data=ap.Arrays(beside.numbers), ops=[], batch_size=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("loader", "by_name"), [(ap.Threads(workers=1), False), (ap.Processes(workers=1), True)])
 def test_a_trial_finds_the_users_modules_and_runs_none_in_place_of_pythons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig, by_name: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: ap.LoaderConfig, by_name: bool
 ) -> None:
     (tmp_path / "own_train.py").write_text(OWN_MODULES)
     (tmp_path / "beside.py").write_text("import numpy as np\n\nnumbers = np.zeros((64, 4), 'float32')\n")

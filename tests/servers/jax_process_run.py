@@ -17,7 +17,6 @@ import jax
 import numpy as np
 
 import autopipe as ap
-from autopipe.errors import AutopipeError
 
 SAMPLES, BATCH, EPOCHS = 26, 8, 2  # the last batch of an epoch holds 2
 KILLED_AT = 3
@@ -102,7 +101,7 @@ def run(rank: int, folder: Path, task: str) -> dict[str, Any]:
 def error_of(action: Any) -> str:
     try:
         action()
-    except AutopipeError as error:
+    except ap.AutopipeError as error:
         return str(error)
     return "none"
 

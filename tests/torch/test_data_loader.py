@@ -19,7 +19,6 @@ import autopipe as ap
 from autopipe.measure.outcome import VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.fakes.commands import autopipe, in_shell, python, succeeded
 from tests.fakes.reports import Told
@@ -39,7 +38,7 @@ def make(num_workers: int = 0, shuffle: bool = False) -> Any:
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_data_loader_gives_its_batches_as_they_are_epoch_after_epoch(num_workers: int) -> None:
     workload = wrap.wrap(make, model=None, parameters={"num_workers": [0, 1]})
-    config = PipelineConfig(loader=Wrapped.model_validate({"num_workers": num_workers}), finish="host")
+    config = ap.PipelineConfig(loader=Wrapped.model_validate({"num_workers": num_workers}), finish="host")
     with assembly.make_loader(workload, config) as loader:
         assert (len(loader), loader.batch_size) == (3, 4)
         for epoch in range(2):
@@ -61,7 +60,7 @@ def test_workers_of_ours_make_the_batches_that_a_data_loader_would_have_made(
     wanted = [[y.tolist() for _, y in own] for _ in range(3)]
     torch.manual_seed(3)
     workload = wrap.wrap(own)
-    with assembly.make_loader(workload, PipelineConfig(loader=loader, **OURS)) as made:
+    with assembly.make_loader(workload, ap.PipelineConfig(loader=loader, **OURS)) as made:
         assert [[y.tolist() for _, y in made.batches(epoch)] for epoch in range(3)] == wanted
     assert wanted[0] != wanted[1]
 
@@ -77,7 +76,7 @@ def test_a_sampler_that_shuffles_by_the_number_of_the_epoch_is_told_that(loader:
         own.sampler.set_epoch(epoch)
         wanted.append([y.tolist() for (y,) in own])
     own.sampler.set_epoch(0)
-    with assembly.make_loader(wrap.wrap(own), PipelineConfig(loader=loader, **OURS)) as made:
+    with assembly.make_loader(wrap.wrap(own), ap.PipelineConfig(loader=loader, **OURS)) as made:
         assert [[y.tolist() for y, _ in made.batches(epoch)] for epoch in (0, 1, 5)] == wanted
     assert wanted[0] != wanted[1]
 
@@ -98,7 +97,7 @@ def test_a_loop_of_torch_gets_the_tensors_that_its_step_takes(tune: Any) -> None
     batches = list[Any]()
     step: Any = batches.append
     workload = wrap.wrap(DataLoader(ROWS, batch_size=4), step=step)
-    with ap.make_loader(workload, PipelineConfig(loader=ap.Threads(workers=2), **OURS), tune=tune) as loader:
+    with ap.make_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2), **OURS), tune=tune) as loader:
         for batch in loader.epoch(0):
             step(batch)
     assert [type(batch) for batch in batches] == [list] * 3

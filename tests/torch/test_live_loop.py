@@ -14,7 +14,6 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
 import autopipe as ap
-from autopipe.errors import WorkloadError
 
 X = torch.arange(44, dtype=torch.float32).reshape(22, 2)
 
@@ -112,7 +111,7 @@ class Repeating(DataLoader[Any]):
     ids=["samples", "no index", "no end", "own batches"],
 )
 def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(ap.WorkloadError, match=said):
         list(ap.live(dataset))
 
 

@@ -21,7 +21,6 @@ from autopipe.api import request
 from autopipe.api.request import Search, settings_of
 from autopipe.artifact import artifact as files
 from autopipe.cli.options import SearchOptions
-from autopipe.errors import ArtifactError, AutopipeError
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.reports.answer import Answer
 from tests.fakes.profiles import artifact, profile
@@ -104,7 +103,7 @@ def test_an_answer_is_text_html_and_figures(tuned: Path, monkeypatch: pytest.Mon
     assert shown.figures == {"tuned/autopipe.json": files.read(tuned)}
     assert set(json.loads(shown.json())) == {"tuned/autopipe.json"}
     assert shown.save("shown.txt").read_text() == f"{shown}\n"
-    with pytest.raises(ArtifactError, match="cannot be written"):
+    with pytest.raises(ap.ArtifactError, match="cannot be written"):
         shown.save(Path("nowhere", "shown.txt"))
     for named in (None, "tuned", Path("tuned"), "tuned/autopipe.json"):
         assert request.artifact_of(named) == Path("tuned/autopipe.json")
@@ -133,7 +132,7 @@ def test_a_workload_is_a_file_a_module_a_folder_or_the_object(here: Path) -> Non
     for given, name in ((Pairs(), "Pairs"), (made_pairs, "made_pairs")):  # a dataset, and a function that makes one
         assert f"{name}: 3 batches of 2" in repr(request.target(given))
     for wrong, said in ((None, "there is no artifact in `tuned/` either"), (5, "`workload` must be an ap.Workload")):
-        with pytest.raises(AutopipeError, match=said):
+        with pytest.raises(ap.AutopipeError, match=said):
             request.target(wrong)
 
 

@@ -24,7 +24,6 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import LoadJob
 from autopipe.pipeline.storage.convert import convert
 from autopipe.search.feasible import why_not
-from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes.facts import facts
 from tests.fakes.sources import Failing, Made
@@ -196,7 +195,7 @@ NEAREST = ap.RandomResizedCrop(8, 6, interpolation="nearest"), ap.Resize(8, 6, "
 
 
 @pytest.mark.parametrize(("op", "instead"), [(ap.RandomCrop(8, 6), ap.CenterCrop(8, 6)), NEAREST])
-def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path, op: Op, instead: Op) -> None:
+def test_what_is_evaluated_has_the_size_of_training_without_chance(photos: Path, op: ap.Op, instead: ap.Op) -> None:
     few, first = few_of(photos, 3), [ap.Decode(), ap.Resize(20, 20)]
     chance, plain = (workload(photos, ops=[*first, *ops]) for ops in ((op, ap.RandomFlip()), (instead,)))
     with evaluation_loader(chance, PLAIN, few) as one, evaluation_loader(plain, PLAIN, few) as other:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import LoaderError, WorkloadError
 from autopipe.pipeline.batching.datasets import batch_at
 from autopipe.pipeline.batching.torch_batches import TorchBatches
 
@@ -126,7 +125,7 @@ class Broken(Named):
 
 
 def test_a_batch_that_cannot_be_made_is_named_whatever_its_form() -> None:
-    with pytest.raises(WorkloadError, match="odd"), ap.live(Broken()) as batches:
+    with pytest.raises(ap.WorkloadError, match="odd"), ap.live(Broken()) as batches:
         list(batches)
 
 
@@ -143,7 +142,7 @@ def test_a_data_loader_without_a_batch_names_a_sample(monkeypatch: pytest.Monkey
     drawn = {"batch_sampler": [[0, 1], [7, 2]], "generator": None}
     batches = TorchBatches(SimpleNamespace(dataset=Broken(), collate_fn=collate, worker_init_fn=None, **drawn))
     batches.on_epoch_begin()
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(ap.WorkloadError, match=said):
         [batch_at(batches, index, 2) for index in (0, 1)]
     assert len(pickle.loads(pickle.dumps(batches))) == 2
 
@@ -197,11 +196,11 @@ class Locked(Plain):
 
 def test_what_cannot_be_fed_or_goes_on_without_an_end_is_refused_by_name() -> None:
     for dataset in ([np.zeros(2)], iter([np.zeros(2)])):
-        with pytest.raises(WorkloadError, match="by their index"):
+        with pytest.raises(ap.WorkloadError, match="by their index"):
             next(iter(ap.live(dataset)))
-    with pytest.raises(LoaderError, match=r"Locked\.lock"):
+    with pytest.raises(ap.LoaderError, match=r"Locked\.lock"):
         next(iter(ap.live(Locked(), threads=False)))
-    with pytest.raises(WorkloadError, match="`RepeatMapDataset` goes on without an end") as refused:
+    with pytest.raises(ap.WorkloadError, match="`RepeatMapDataset` goes on without an end") as refused:
         next(iter(ap.live(of_grain().repeat())))
     assert "ap.live(..., steps=1000)" in str(refused.value.hint)
     with ap.live(of_grain().repeat(), steps=10) as batches:

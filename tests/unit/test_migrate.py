@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.workload.op import Op
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate.md"
 LINES = [
@@ -44,7 +43,7 @@ def test_every_row_names_ops_and_sources_with_arguments_that_they_take(row: str)
             keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
             inspect.signature(getattr(ap, name)).bind(*map(ast.literal_eval, call.args), **keywords)
         else:
-            assert isinstance(made(code), Op)
+            assert isinstance(made(code), ap.Op)
 
 
 @pytest.mark.parametrize("row", GENERATOR)

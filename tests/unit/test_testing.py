@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 import autopipe as ap
 from autopipe import testing
 from autopipe.pipeline.config import STORAGES
-from autopipe.workload.op import Op
 from autopipe.workload.sample import FieldKind, Sample, SampleSpec
 
 
@@ -88,7 +87,7 @@ def test_sources(source: Any, rule: str | None) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Doubled(Op):
+class Doubled(ap.Op):
     """An op of somebody else's, in Python."""
 
     draws = 1
@@ -110,7 +109,7 @@ class Chancy(Doubled):
 
 
 class Grown(Doubled):
-    def without_chance(self) -> Op:
+    def without_chance(self) -> ap.Op:
         return ap.Resize(99, 99)
 
 
@@ -122,7 +121,7 @@ IMAGES = [sample for sample in testing.SAMPLES if not isinstance(sample[0], byte
     [(Doubled(), None), (Chancy(), "from a pickle"), (Grown(), "`without_chance`")],
     ids=lambda value: type(value).__name__,
 )
-def test_ops(op: Op, rule: str | None) -> None:
+def test_ops(op: ap.Op, rule: str | None) -> None:
     np.random.seed(1)
     if rule is None:
         testing.check_op(op, IMAGES, lambda sample, random: (sample[0] * (2 if random[0] < 0.5 else 1), sample[1]))

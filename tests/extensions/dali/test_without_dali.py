@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Impossible
@@ -19,7 +18,6 @@ from autopipe.pipeline.assembly import make_loader
 from autopipe.search import feasible
 from autopipe.search import space as spaces
 from autopipe.workload.data import arrays, table
-from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes.facts import facts
 from tests.fakes.sources import Made
@@ -28,7 +26,7 @@ DALI = ap.PipelineConfig(loader=Dali(num_threads=2))
 ANY_JPEG = ap.Decode(strict=False)
 
 
-def workload(photos: Path, *ops: Op, **changes: Any) -> ap.Workload:
+def workload(photos: Path, *ops: ap.Op, **changes: Any) -> ap.Workload:
     return ap.Workload(data=table.Table(photos / "labels.csv"), ops=[*ops, ap.Resize(8, 8)], batch_size=4, **changes)
 
 
@@ -48,7 +46,7 @@ def test_what_dali_decodes_otherwise_is_left_out(photos: Path, tmp_path: Path, d
         (tmp_path / "labels.csv").write_text("path,label\n" + "a.png,0\n" * 4)
     work = workload(tmp_path if decode.is_deep else photos, decode)
     left_out = Dali.impossible(make_plan(work))["loader", "dali"]
-    with pytest.raises(ConfigError, match=why) as caught:
+    with pytest.raises(ap.ConfigError, match=why) as caught:
         make_loader(work, DALI)
     assert left_out in caught.value.message
 
@@ -63,7 +61,7 @@ TWO = Made(8, lambda index: ({"left": np.zeros((8, 8, 3), np.uint8), "right": np
 def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, why: str) -> None:
     work = ap.Workload(data=data, ops=[ap.Resize(8, 8)], batch_size=4)
     assert why in Dali.impossible(make_plan(work))["loader", "dali"]
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ap.ConfigError, match=why):
         make_loader(work, DALI)
 
 
@@ -77,10 +75,10 @@ def test_it_says_what_would_run_and_how_pixels_differ() -> None:
 def test_ops_that_follow_do_not_matter_and_bad_samples_do(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for ops in ([ANY_JPEG], [ANY_JPEG, ap.RandomCrop(20, 20)]):
         assert ("loader", "dali") not in Dali.impossible(make_plan(workload(photos, *ops)))
-    with pytest.raises(ConfigError, match="on_bad_sample"):  # DALI does not tell of all
+    with pytest.raises(ap.ConfigError, match="on_bad_sample"):  # DALI does not tell of all
         make_loader(workload(photos, ANY_JPEG, on_bad_sample="skip"), DALI)
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
-    with pytest.raises(MissingExtraError, match="the extra `dali` brings it"):
+    with pytest.raises(ap.MissingExtraError, match="the extra `dali` brings it"):
         make_loader(workload(photos, ANY_JPEG), DALI)
 
 
@@ -93,5 +91,5 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, mo
     trimmed = feasible.trim(spaces.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known)
     assert trimmed.space["dali.device"].values == ("cpu",)
     assert "dali.device gpu: no NVIDIA card is seen here" in trimmed.left_out
-    with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
+    with pytest.raises(ap.LoaderError, match="no NVIDIA card is seen"):
         make_loader(work, ap.PipelineConfig(loader=Dali(num_threads=2, device="gpu")))

@@ -19,7 +19,6 @@ import pytest
 
 import autopipe as ap
 from autopipe import frameworks
-from autopipe.errors import ConfigError
 from autopipe.extensions.diagnose import child, loop, samples, steps
 from autopipe.extensions.diagnose.data import begins_anew
 from autopipe.extensions.diagnose.loop import Loop, Reads
@@ -118,14 +117,14 @@ def test_the_loops_of_the_docs_train_on_each_batch(capsys: pytest.CaptureFixture
     ],
 )
 def test_what_cannot_be_watched_is_refused(dataset: Any, seconds: float, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ap.ConfigError, match=said):
         ap.watch(dataset, seconds=seconds)
 
 
 @pytest.mark.parametrize("fed", [ap.watch, ap.live])
 def test_a_loop_that_is_traced_is_refused(fed: Any) -> None:
     tensorflow = pytest.importorskip("tensorflow")
-    with pytest.raises(ConfigError, match=rf"`ap\.{fed.__name__}` feeds a loop of Python, but"):
+    with pytest.raises(ap.ConfigError, match=rf"`ap\.{fed.__name__}` feeds a loop of Python, but"):
         tensorflow.function(lambda: next(iter(fed(Indexed()))), autograph=False)()
 
 

@@ -19,7 +19,6 @@ import pytest
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import data, run
 from autopipe.extensions.diagnose import steps as steps_
 from autopipe.extensions.diagnose.run import Onlooker, calls
@@ -200,7 +199,7 @@ def test_a_model_that_makes_its_own_training_function_is_refused() -> None:
     own = {"make_train_function": lambda self, force=False: keras.Sequential.make_train_function(self, force)}
     made = type("Own", (keras.Sequential,), own)([keras.layers.Dense(1)])
     made.compile("sgd", "mse")
-    with pytest.raises(ModelError, match="`make_train_function` of its own"):
+    with pytest.raises(ap.ModelError, match="`make_train_function` of its own"):
         watch(made)
 
 

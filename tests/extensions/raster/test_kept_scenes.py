@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.artifact import converting
-from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.raster import nifti, rasters
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import description, fingerprint, formats
@@ -148,7 +147,7 @@ def test_a_damaged_tile_spoils_its_own(size: Any, keep: str, tmp_path: Path, mon
     monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 1.0)
     scenes(tmp_path)
     damage.blank(tmp_path / "images" / "a.tif", pieces(tmp_path / "images" / "a.tif")[8])
-    with pytest.raises(BadSampleError, match=r"a\.tif"):
+    with pytest.raises(ap.BadSampleError, match=r"a\.tif"):
         ap.convert(scenes(tmp_path, size=size), to="array")
     log = tmp_path / "bad.jsonl"
     workload = scenes(tmp_path, size=size, random=60, on_bad_sample="skip", bad_sample_log=str(log))
@@ -172,10 +171,10 @@ def test_scenes_that_changed_or_were_kept_with_other_bands_or_for_other_sizes_ar
     for same in ({}, {"random": 16}, {"size": (18, 30)}):
         assert kept(**same)
     for other in ({"bands": (1, 2)}, {"size": 40}, {"nodata": 5}):
-        with pytest.raises(StorageError):
+        with pytest.raises(ap.StorageError):
             kept(**other)
     os.utime(tiled(path, SCENE + 1), ns=(1, 1))
-    with pytest.raises(StorageError, match="times"):
+    with pytest.raises(ap.StorageError, match="times"):
         kept()
 
 
@@ -190,9 +189,9 @@ def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, mon
         write(form, samples, spec, to)
 
     monkeypatch.setattr(Array, "write_shard", full)
-    with pytest.raises(StorageError, match="disk is full"):
+    with pytest.raises(ap.StorageError, match="disk is full"):
         ap.convert(workload, to="array", workers=1)
-    with pytest.raises(StorageError):
+    with pytest.raises(ap.StorageError):
         batches(workload, "array")
     monkeypatch.undo()
     assert ap.convert(workload, to="array").figures.kept > 0
@@ -240,7 +239,7 @@ def test_formats_compare_scenes_as_they_are_with_other_files(tmp_path: Path) -> 
     assert found[formats.AS_THEY_ARE] == path.stat().st_size / 16
     assert [each.name for each in tmp_path.iterdir()] == ["a.tif"]
     damage.truncate(path)
-    with pytest.raises(BadSampleError, match=r"a\.tif"):
+    with pytest.raises(ap.BadSampleError, match=r"a\.tif"):
         formats.formats(workload)
 
 
@@ -306,10 +305,10 @@ def test_what_is_kept_has_its_bound_what_was_used_last_stays_and_an_error_is_not
     assert (get("large", 101), get("b"), made) == ("large", "b", ["a", "b", "c", "b", "large"])
 
     def fails() -> str:
-        raise BadSampleError("no")
+        raise ap.BadSampleError("no")
 
     for _ in range(2):
-        with pytest.raises(BadSampleError, match="no"):
+        with pytest.raises(ap.BadSampleError, match="no"):
             kept.get("bad", fails, lambda _: 1)
     assert get("bad", 1) == "bad"
 

@@ -16,7 +16,6 @@ import pytest
 import tifffile
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import formats
 from autopipe.measure.fingerprint import storage_of
@@ -109,7 +108,7 @@ def test_a_folder_and_a_pattern_of_a_bucket_are_listed(tmp_path: Path) -> None:
     data = Windows(f"{bucket}/scenes", f"{bucket}/masks/*_mask.npy", size=64)
     for (x, y), name in zip(every(data), "ab", strict=True):
         assert_same((x, y), (SCENE[:64, :64] + ord(name), x[..., 0]))
-    with pytest.raises(DataError, match="No scenes were found"):
+    with pytest.raises(ap.DataError, match="No scenes were found"):
         Windows(f"{bucket}/none*.tif", size=64)
 
 
@@ -144,21 +143,21 @@ def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
     workload = ap.Workload(data=data, ops=[], batch_size=2, on_bad_sample="skip", bad_sample_log="/dev/null")
     with ap.make_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
         FAILS[fails](web)
-        with pytest.raises(DataError, match=r"/a\.tif.* cannot be read.*window of rows") as caught:
+        with pytest.raises(ap.DataError, match=r"/a\.tif.* cannot be read.*window of rows") as caught:
             list(loader.epoch(0))
-    assert not isinstance(caught.value, BadSampleError)
+    assert not isinstance(caught.value, ap.BadSampleError)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_scene_that_is_gone_or_cut_short_since_is_a_bad_sample(web: Server, scene: str) -> None:
     data, fresh, whole = Windows(scene, size=128), Windows(scene, size=128), web.files.pop("/a.tif")
-    with pytest.raises(BadSampleError, match=r"/a\.tif.*does not exist"):
+    with pytest.raises(ap.BadSampleError, match=r"/a\.tif.*does not exist"):
         fresh.read(0)
     for size, said in ((5000, r"/a\.tif.* (is cut short|ends before byte).* rows 384 to 512"), (-1, r"a\.tif")):
         web.files["/a.tif"] = whole
         data.read(0)
         web.files["/a.tif"] = whole[: size if size > 0 else len(whole) // 2]
-        with pytest.raises(BadSampleError, match=said):
+        with pytest.raises(ap.BadSampleError, match=said):
             data.read(len(data) - 1)
 
 
@@ -172,11 +171,11 @@ def test_places_that_cannot_be_read_by_url_are_refused(web: Server, scene: str, 
         ("empty.tif", r"empty\.tif"),
         ("text.tif", r"text\.tif` cannot be read as a raster"),
     ):
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(ap.DataError, match=said):
             Windows(f"{web.url}/{name}", size=4)
-    with pytest.raises(DataError, match="All files must be URLs"):
+    with pytest.raises(ap.DataError, match="All files must be URLs"):
         Windows([f"{web.url}/text.tif", tmp_path / "a.tif"], size=4)
     web.ranges = False
-    with pytest.raises(DataError, match=r"/a\.tif\?…` cannot send a part of a file") as caught:
+    with pytest.raises(ap.DataError, match=r"/a\.tif\?…` cannot send a part of a file") as caught:
         Windows(scene, size=128)
     assert "hunter2" not in str(caught.value)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, OpError, PlainCodeError, WorkloadError
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import description
 from autopipe.pipeline import assembly
@@ -75,7 +74,7 @@ def test_planes_that_are_not_wanted_are_not_read_and_a_tile_left_out_is_without_
     path = saved(tmp_path / "a.tif", planarconfig="separate", compression="zlib")
     damage.blank(path, pieces(path)[5])
     assert_windows(Windows(path, size=24, bands=(2,)), SCENE[..., 1:2])
-    with pytest.raises(BadSampleError, match=r"a\.tif"):
+    with pytest.raises(ap.BadSampleError, match=r"a\.tif"):
         Windows(path, size=24, bands=(6,)).read(0)
     sparse, wanted = tiled(tmp_path / "b.tif", nodata=9, bigtiff=True, metadata=None), SCENE.copy()
     with tifffile.TiffFile(sparse, mode="r+b") as file:
@@ -225,9 +224,9 @@ def test_what_is_random_is_kept_as_unpacked_scenes_needs_autopipe_and_validates_
         against.append({each.value for each in found if each.parameter == "keep"})
     assert against == [*[{"tfrecord", "encoded"}] * 2, {"memory", "array", "tfrecord", "encoded"}]
     assert [op.name for op in workload.ops] == ["RandomWindow", "RandomFlip"]
-    with pytest.raises(PlainCodeError, match="`RandomWindow` reads by autopipe"):
+    with pytest.raises(ap.PlainCodeError, match="`RandomWindow` reads by autopipe"):
         eject(workload, "keras")
-    with pytest.raises(WorkloadError, match=r"the same samples each time.*Pass a grid"):
+    with pytest.raises(ap.WorkloadError, match=r"the same samples each time.*Pass a grid"):
         assembly.for_evaluation(workload, Windows(path, size=16, random=2))
     over = assembly.for_evaluation(workload, Windows(path, size=16))
     assert (over.ops, planner.make_plan(over).finished.x.shape) == ((), (16, 16, 6))
@@ -292,12 +291,12 @@ def test_a_file_that_was_cut_short_or_replaced_is_named_with_the_window_and_othe
     for path in (tiled(tmp_path / "a.tif"), saved(tmp_path / "a.npy"), saved(tmp_path / "b.tif")):
         data = Windows(path, size=16)
         os.truncate(path, path.stat().st_size * 2 // 3)
-        with pytest.raises(BadSampleError, match=f"{path.name}.*(cut short|read).*rows 54 to 70, columns 74 to 90"):
+        with pytest.raises(ap.BadSampleError, match=f"{path.name}.*(cut short|read).*rows 54 to 70, columns 74 to 90"):
             data.read(len(data) - 1)
     np.testing.assert_array_equal(Windows(tmp_path / "a.tif", size=16).read(0), SCENE[:16, :16])
     data = Windows(saved(tmp_path / "a.npy"), size=64)
     saved(tmp_path / "a.npy", SCENE[:60])
-    with pytest.raises(BadSampleError, match=r"a\.npy` was replaced: it has 60x90 .* had 70x90"):
+    with pytest.raises(ap.BadSampleError, match=r"a\.npy` was replaced: it has 60x90 .* had 70x90"):
         data.read(0)
 
 
@@ -386,7 +385,7 @@ def test_parts_of_volumes_are_no_images_and_functions_of_numpy_act_on_them(tmp_p
     ops = [ap.Map(lambda volume, rng: volume[:, :, ::-1], random=True), ap.Normalize(100.0, 50.0)]
     plan = planner.make_plan(ap.Workload(data=data, ops=ops, batch_size=4))
     assert (plan.finished.x.shape, plan.finished.y and plan.finished.y.shape) == ((4, 16, 16, 1), (4, 16, 16))
-    with pytest.raises(OpError, match=r"RandomFlip.*\(4, 16, 16, 1\).*ap\.Map"):
+    with pytest.raises(ap.OpError, match=r"RandomFlip.*\(4, 16, 16, 1\).*ap\.Map"):
         planner.make_plan(ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=4))
 
 

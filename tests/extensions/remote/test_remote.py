@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, DataError, MissingExtraError, StorageError
 from autopipe.extensions.remote import filesystem
 from autopipe.measure.fingerprint import storage_of
 from autopipe.pipeline.config import STORAGES
@@ -87,13 +86,13 @@ def test_what_changes_behind_a_url_changes_the_digest_and_is_a_bad_sample_of_the
     assert data_source.difference(data.digest(), after) == "tags"
     longer = ap.ImageFolder(put("a/1.jpg", content=b"longer than"))
     assert data_source.difference(after, longer.digest()) == "sizes, tags"
-    with pytest.raises(BadSampleError, match=r"1\.jpg` has changed since it was listed: 11 bytes came, not 7"):
+    with pytest.raises(ap.BadSampleError, match=r"1\.jpg` has changed since it was listed: 11 bytes came, not 7"):
         data.read(0)
     put("a/1.jpg", content=b"")
-    with pytest.raises(BadSampleError, match=r"1\.jpg` is empty"):
+    with pytest.raises(ap.BadSampleError, match=r"1\.jpg` is empty"):
         data.read(0)
     fsspec.filesystem("memory").rm(f"{put()}/a/1.jpg")
-    with pytest.raises(BadSampleError, match=r"`memory://\w+/a/1\.jpg` does not exist"):
+    with pytest.raises(ap.BadSampleError, match=r"`memory://\w+/a/1\.jpg` does not exist"):
         data.read(0)
 
 
@@ -123,14 +122,14 @@ def test_bytes_that_are_not_there_are_a_bad_sample(put: Put, is_cause: bool, mon
         raise OSError(22, "The requested range is not satisfiable") from answer
 
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", refused)
-    with pytest.raises(BadSampleError, match=r"a\.JPG` is empty \(0 bytes\)"):
+    with pytest.raises(ap.BadSampleError, match=r"a\.JPG` is empty \(0 bytes\)"):
         ap.ImageFolder(url).read(0)
-    with pytest.raises(BadSampleError, match=r"a\.JPG` ends before byte 50\."):
+    with pytest.raises(ap.BadSampleError, match=r"a\.JPG` ends before byte 50\."):
         filesystem.read(f"{url}/cat/a.JPG", 50, 60)
     status = 500
-    with pytest.raises(DataError, match="cannot be read") as caught:
+    with pytest.raises(ap.DataError, match="cannot be read") as caught:
         ap.ImageFolder(url).read(0)
-    assert type(caught.value) is DataError
+    assert type(caught.value) is ap.DataError
 
 
 def test_pairs_are_matched_behind_urls_and_of_images_there_with_masks_on_a_disk(put: Put, tmp_path: Path) -> None:
@@ -157,10 +156,10 @@ def test_a_table_behind_a_url_names_images_beside_it_and_one_on_a_disk_names_url
     assert [data.read(index) for index in range(2)] == [(b"images/1.jpg", 3), (b"images/2.jpg", 4)]
     assert data.remote == "memory"
     table.write_text("path,label\n1.jpg,3\n3.jpg,4\n")
-    with pytest.raises(DataError, match=r"1 of 2 are missing: row 3: memory://\w+/images/3\.jpg"):
+    with pytest.raises(ap.DataError, match=r"1 of 2 are missing: row 3: memory://\w+/images/3\.jpg"):
         ap.Table(table, root=f"{url}/images")
     table.write_text(f"path,label\n{url}/images/1.jpg,3\n2.jpg,4\n")
-    with pytest.raises(DataError, match=f"All files must be URLs where some are, but `{tmp_path}/` is a folder"):
+    with pytest.raises(ap.DataError, match=f"All files must be URLs where some are, but `{tmp_path}/` is a folder"):
         ap.Table(table)
 
 
@@ -194,7 +193,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(url: str, tmp_path: Pat
     table.write_text(f"path,label\n{url}/1.jpg,3\n")
     calls: list[tuple[Any, Any]] = [(make, (url,)) for make in (ap.ImageFolder, ap.Table, ap.TFRecords, Folder.of)]
     for make, arguments in (*calls, (ap.ImagePairs, (url, url)), (ap.Table, (table,)), (ap.TFRecords, ([url],))):
-        with pytest.raises(DataError, match="must not hold a user name or password") as caught:
+        with pytest.raises(ap.DataError, match="must not hold a user name or password") as caught:
             make(*arguments)
         assert "hunter2" not in str(caught.value)
 
@@ -205,7 +204,7 @@ def test_what_a_file_system_says_is_shown_without_users_and_signatures() -> None
     assert "hunter2" not in str(error)
     assert "OSError: GET https://host/1.jpg?… failed" in str(error)
     denied = filesystem.failure("s3://bucket/1.jpg", PermissionError("Forbidden"))
-    assert type(denied) is DataError  # and not the sample's fault
+    assert type(denied) is ap.DataError  # and not the sample's fault
     assert "Access to `s3://bucket/1.jpg` is denied" in denied.message
     assert "~/.aws" in str(denied.hint)
 
@@ -239,7 +238,7 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 def test_a_url_that_cannot_be_read_is_refused_by_name(make: Any, arguments: list[Any], said: str) -> None:
     for name in ("images/a.jpg", "images/b.jpg", "masks/a.png"):
         fsspec.filesystem("memory").pipe_file(f"memory://here/{name}", b"image")
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(ap.DataError, match=said):
         make(*arguments)
 
 
@@ -256,7 +255,7 @@ def test_a_package_that_is_missing_is_named(url: str, package: str, said: str, m
     filesystem._implementation.cache_clear()
     monkeypatch.setattr(importlib.import_module("fsspec.registry"), "_registry", {})  # what is imported already
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=said):
+    with pytest.raises(ap.MissingExtraError, match=said):
         ap.ImageFolder(url)
     filesystem._implementation.cache_clear()
 
@@ -265,7 +264,7 @@ def test_a_package_that_is_missing_is_named(url: str, package: str, said: str, m
 def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str, put: Put) -> None:
     url = put("cat/1.jpg", "cat/2.jpg", content=cv2.imencode(".jpg", np.ones((4, 4)))[1].tobytes())
     workload = ap.Workload(data=ap.ImageFolder(url), ops=[ap.Decode()], batch_size=2)
-    with pytest.raises(ConfigError, match=r"behind a URL \(memory://\)"):
+    with pytest.raises(ap.ConfigError, match=r"behind a URL \(memory://\)"):
         eject(workload, form)
 
 
@@ -302,34 +301,34 @@ def test_a_set_behind_a_url_is_that_of_a_disk_byte_for_byte_and_nothing_is_left_
         assert [data.read(index) for index in (19, 0, 7)] == [record(index) for index in (19, 0, 7)]
     assert (made.remote, made.files(), made.name(3)) == ("memory", [], f"sample 3 of {url}/tfrecord")
     assert verify(made, conversion(), at_most=COUNT) == COUNT
-    with pytest.raises(StorageError, match="has no set of the 100 samples"):
+    with pytest.raises(ap.StorageError, match="has no set of the 100 samples"):
         find(f"{url}/elsewhere", conversion(), TFRECORD)
 
 
 def test_what_a_conversion_finished_is_kept_and_what_is_lost_is_written_again_by_one_at_a_time(url: str) -> None:
     def fail(index: int) -> None:
         if index == 0:
-            with pytest.raises(StorageError, match="Another conversion is at work on"):
+            with pytest.raises(ap.StorageError, match="Another conversion is at work on"):
                 convert(conversion(), TFRECORD, url)
         fail_at(50)(index)
 
-    with pytest.raises(BadSampleError, match="sample 50 is broken"):
+    with pytest.raises(ap.BadSampleError, match="sample 50 is broken"):
         convert(conversion(fail), TFRECORD, url)
     whole = [name for number in range(3) for name in (f"data-{number:05d}.tfrecord", f"index-{number:05d}.npy")]
     assert sorted(content(url)) == sorted(["part-0-of-1.json", *whole])
-    with pytest.raises(StorageError, match="its conversion was begun and did not end"):
+    with pytest.raises(ap.StorageError, match="its conversion was begun and did not end"):
         open_set(url, conversion(), TFRECORD)
     done, complete, system = convert(conversion(), TFRECORD, url), content(url), fsspec.filesystem("memory")
     assert (done.kept, done.samples) == (39, 61)
     system.rm_file(f"{url}/data-00002.tfrecord")
     system.pipe_file(f"{url}/index-00004.npy", b"cut")
-    with pytest.raises(StorageError, match="2 of 8 shards are missing or not whole"):
+    with pytest.raises(ap.StorageError, match="2 of 8 shards are missing or not whole"):
         open_set(url, conversion(), TFRECORD)
     assert convert(conversion(), TFRECORD, url).samples == 26
     assert content(url) == complete
     made, file = open_set(url, conversion(), TFRECORD), f"{url}/data-00001.tfrecord"
     system.pipe_file(file, system.cat_file(file)[:-1] + b"?")
-    with pytest.raises(StorageError, match=r"data-00001\.tfrecord` does not match its checksum"):
+    with pytest.raises(ap.StorageError, match=r"data-00001\.tfrecord` does not match its checksum"):
         verify(made, conversion())
 
 
@@ -337,7 +336,7 @@ def test_a_form_for_disks_is_refused_behind_a_url_and_the_way_out_is_named(url: 
     spec = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype(np.uint8)), None)
     array, wanted = STORAGES["array"], conversion(spec=spec)
     for call in (lambda: convert(wanted, array, url), lambda: find(url, wanted, array)):
-        with pytest.raises(ConfigError, match=r"must lie on a disk, but got `memory://(.|\n)*tfrecord"):
+        with pytest.raises(ap.ConfigError, match=r"must lie on a disk, but got `memory://(.|\n)*tfrecord"):
             call()
 
 
@@ -367,10 +366,10 @@ def test_a_table_of_urls_is_read_and_what_is_gone_is_named_without_its_signature
     assert (data.mean_bytes(), storage_of(data)) == (7, "http")
     assert "hunter2" not in f"{data.name(0)} {data.digest()} {data!r}"
     del web.files["/photos/2.jpg"]  # later, it is a bad sample
-    with pytest.raises(BadSampleError, match=r"photos/2\.jpg\?…` does not exist") as caught:
+    with pytest.raises(ap.BadSampleError, match=r"photos/2\.jpg\?…` does not exist") as caught:
         data.read(2)
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as gone:
+    with pytest.raises(ap.DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as gone:
         ap.Table(table)
     assert "hunter2" not in str(gone.value)
 
@@ -383,9 +382,9 @@ def test_a_table_of_urls_is_read_and_what_is_gone_is_named_without_its_signature
 def test_what_a_server_refuses_is_no_bad_sample(web: Server, table: Path, status: int, said: str, when: str) -> None:
     data = ap.Table(table)
     web.status["/photos/1.jpg"] = status
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(ap.DataError, match=said) as caught:
         ap.Table(table) if when == "table" else data.read(1)
-    assert not isinstance(caught.value, BadSampleError)
+    assert not isinstance(caught.value, ap.BadSampleError)
     assert "hunter2" not in str(caught.value)
 
 
@@ -395,5 +394,5 @@ def test_records_are_read_by_their_bytes(web: Server) -> None:
     data = ap.TFRecords([f"{web.url}/all.tfrecord"])
     assert data.read(2) == record(2)
     web.ranges = False
-    with pytest.raises(DataError, match="cannot send a part of a file"):
+    with pytest.raises(ap.DataError, match="cannot send a part of a file"):
         data.read(2)

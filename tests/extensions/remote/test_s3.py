@@ -19,7 +19,6 @@ import pytest
 
 import autopipe as ap
 from autopipe.artifact import converting
-from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.remote import filesystem
 from autopipe.measure.fingerprint import storage_of
 from tests.fakes.commands import autopipe, python, succeeded
@@ -88,7 +87,7 @@ def test_a_bucket_holds_what_was_put_there_a_read_is_one_request_and_a_pickle_ho
     again.read(0), again.mean_bytes(), len(again)
     assert SECRET not in f"{again.digest()} {data!r} {data.name(0)} {packed!r}"
     assert proxy.requests == [("GET", "/photos/train/cat/000.jpg")]
-    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
+    with pytest.raises(ap.DataError, match="There is nothing at `s3://no-such-bucket/train`"):
         ap.ImageFolder("s3://no-such-bucket/train")
 
 
@@ -191,14 +190,14 @@ def test_denied_access_is_named_no_credential_is_and_bad_samples_that_are_skippe
     data = ap.ImageFolder(photos)
     with loader(workload(data, on_bad_sample="skip", bad_sample_log=str(tmp_path / "bad.jsonl"))) as made:
         proxy.fault = refuse("cat/007.jpg", 403, "ExpiredToken")
-        with pytest.raises(DataError, match=r"Access to `s3://photos/train/cat/007\.jpg` is denied"):
+        with pytest.raises(ap.DataError, match=r"Access to `s3://photos/train/cat/007\.jpg` is denied"):
             list(made.batches(0))
     proxy.fault = refuse("denied", 403, "AccessDenied", "PUT", "POST")
-    with pytest.raises(DataError, match=r"Access to `s3://photos/denied/part-0-of-1\.json` is denied"):
+    with pytest.raises(ap.DataError, match=r"Access to `s3://photos/denied/part-0-of-1\.json` is denied"):
         converting.job(workload(data), "tfrecord", "s3://photos/denied").run()
     proxy.fault = refuse("photos", 403, "AccessDenied")
     caplog.set_level("DEBUG", "autopipe")
-    with pytest.raises(DataError, match="Access to `s3://photos/train` is denied") as caught:
+    with pytest.raises(ap.DataError, match="Access to `s3://photos/train` is denied") as caught:
         ap.ImageFolder(photos)
     assert SECRET not in f"{caught.value!r}{caught.value.__cause__!r}{caplog.text}"
 
@@ -217,9 +216,9 @@ def test_a_connection_that_is_cut_is_tried_once_more_and_then_names_the_object(p
     proxy.requests.clear()
     assert data.read(0)[0] == PHOTOGRAPHS["cat/000.jpg"]
     assert len(proxy.requests) == 2
-    with pytest.raises(DataError, match=r"`s3://photos/train/cat/000\.jpg` cannot be read") as caught:
+    with pytest.raises(ap.DataError, match=r"`s3://photos/train/cat/000\.jpg` cannot be read") as caught:
         data.read(0)
-    assert not isinstance(caught.value, BadSampleError)
+    assert not isinstance(caught.value, ap.BadSampleError)
 
 
 def test_a_bucket_is_converted_and_trained_from(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

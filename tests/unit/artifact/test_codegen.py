@@ -18,7 +18,6 @@ from autopipe.artifact.artifact import Stored
 from autopipe.artifact.codegen import eject, eject_usual
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.artifact.verifying import BadFile, inspect
-from autopipe.errors import ConfigError, DataError
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Impossible, WrappedDataset
 from autopipe.measure.outcome import Verification
@@ -91,7 +90,7 @@ def test_a_workload_is_written_as_it_usually_is(workload: ap.Workload) -> None:
 
 
 def test_what_has_no_plain_form_is_said_with_the_forms_that_there_are(workload: ap.Workload) -> None:
-    with pytest.raises(ConfigError, match="the `threads` loader is autopipe's own") as raised:
+    with pytest.raises(ap.ConfigError, match="the `threads` loader is autopipe's own") as raised:
         eject(stored(workload, config()))
     assert "--to tf.data" in str(raised.value.hint)
     forms, counts = "must be one of tf.data, .*directory, fit, but got 'tfdata'", "must be 1 to 1024 workers, but got"
@@ -100,7 +99,7 @@ def test_what_has_no_plain_form_is_said_with_the_forms_that_there_are(workload: 
         ("keras-workers=many", "mean `keras-workers`"),
         ("keras-workers=2000", counts),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ap.ConfigError, match=said):
             eject_usual(workload, unknown)
 
 
@@ -123,11 +122,11 @@ def test_a_dataset_of_ones_own_becomes_its_call_with_the_best_arguments() -> Non
 
 def test_a_dataset_of_ones_own_has_no_other_form_and_the_hint_names_what_there_is() -> None:
     for to in ("tf.data", "keras", "fit"):
-        with pytest.raises(ConfigError, match=r"`batches` makes the batches.*without --to"):
+        with pytest.raises(ap.ConfigError, match=r"`batches` makes the batches.*without --to"):
             eject_usual(wrap.wrap(batches, model=None, parameters={"calls": [1, 2]}), to)
     nameless = wrap.wrap(lambda calls=1: batches(calls), model=None, parameters={"calls": [1, 2]})
     tuned = config(loader=Wrapped.model_validate({"calls": 2}), finish="host", device_prefetch=0)
-    with pytest.raises(ConfigError, match="cannot be imported") as raised:
+    with pytest.raises(ap.ConfigError, match="cannot be imported") as raised:
         eject(stored(nameless, tuned))
     assert "--to" not in str(raised.value.hint)
 
@@ -135,7 +134,7 @@ def test_a_dataset_of_ones_own_has_no_other_form_and_the_hint_names_what_there_i
 def test_of_a_dataset_that_was_wrapped_itself_its_best_arguments_are_told() -> None:
     for best, hint in ({"workers": 4}, r"Make it with workers=4\."), ({}, "Its own code is the best"):
         tuned = config(loader=Wrapped.model_validate(best), finish="host", device_prefetch=0)
-        with pytest.raises(ConfigError, match=f"`Rows`.*{hint}"):
+        with pytest.raises(ap.ConfigError, match=f"`Rows`.*{hint}"):
             eject(stored(wrap.wrap(Rows(), model=None), tuned))
 
 
@@ -196,7 +195,7 @@ class Played(Made):
         if index in self.bad:
             raise OSError("it is torn")
         if index == self.gone:
-            raise DataError("The connection is gone.")
+            raise ap.DataError("The connection is gone.")
         return super().read(index)
 
 
@@ -235,7 +234,7 @@ def test_a_stopped_look_goes_on_where_it_was_and_looks_at_bad_samples_again(sour
     journal = tmp_path / "folder" / "journal"
     looked = conversion(source)
     source.bad, source.gone = {70}, 500
-    with pytest.raises(DataError, match="connection is gone"):
+    with pytest.raises(ap.DataError, match="connection is gone"):
         inspect(looked, journal, workers=1)
     source.read_once.clear()
     source.gone = -1

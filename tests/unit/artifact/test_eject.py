@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import ConfigError, PlainCodeError
-from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject import NAMES
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, cached_bytes, eject, module
 from autopipe.pipeline.loaders import tfdata, workers, wrapped
-from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind
 from tests.fakes.sources import Made
@@ -28,7 +25,7 @@ SCALED = f"x = x * {1 / 255}"
 ALIKE = "`RandomCrop` acts alike on images that differ in size; put ap.Resize before it"
 
 
-def work(data: Any, *ops: Op, **more: Any) -> ap.Workload:
+def work(data: Any, *ops: ap.Op, **more: Any) -> ap.Workload:
     return ap.Workload(data=data, ops=ops, batch_size=2, **more)
 
 
@@ -44,8 +41,8 @@ def masks(folder: Path) -> ap.ImagePairs:
 
 
 @pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: str(loader.kind))
-def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader: LoaderConfig) -> None:
-    config = PipelineConfig(loader=loader, channels="first")
+def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader: ap.LoaderConfig) -> None:
+    config = ap.PipelineConfig(loader=loader, channels="first")
     photos = ap.ImageFolder(write_images(tmp_path / "photos", "cat/1.png", "cat/2.png"))
     masked = eject(work(masks(tmp_path), ap.Decode(), ap.MaskToClass(((0, 0, 0),)), ap.OneHot(2)), config)
     labelled = eject(work(photos, ap.Decode(), ap.Resize(4, 4), ap.OneHot(2)), config)
@@ -56,7 +53,9 @@ def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader:
 
 def loaded(data: ap.ImageFolder, *ops: Any, **config: Any) -> list[str]:
     """Return the lines on a sample of tf.data code, from the first op on."""
-    code = eject(work(data, ap.Decode(), *ops, ap.Rescale(1 / 255)), PipelineConfig(loader=tfdata.TfData(), **config))
+    code = eject(
+        work(data, ap.Decode(), *ops, ap.Rescale(1 / 255)), ap.PipelineConfig(loader=tfdata.TfData(), **config)
+    )
     assert code.count("map(") == (2 if config else 1)
     lines = code.partition("read_file(x)\n")[2].partition("\ndef make_dataset")[0].splitlines()
     return [line.strip() for line in lines if line.startswith("    ")]
@@ -144,7 +143,7 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
     data = ap.ImageFolder(write_images(tmp_path, *names), label_mode=label_mode)
     hints = []
     for form in ("tf.data", "tf.data-cache"):
-        with pytest.raises(ConfigError, match=r"samples are \.bmp and \.tif and \.webp files, which Ten") as told:
+        with pytest.raises(ap.ConfigError, match=r"samples are \.bmp and \.tif and \.webp files, which Ten") as told:
             eject(work(data, ap.Decode()), form)
         hints.append(str(told.value.hint))
     assert hints[0].startswith("`autopipe eject` can write it with `--to keras`")
@@ -156,8 +155,8 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
 
 def test_every_reason_against_it_is_said() -> None:
     workload = work(ROWS, ap.Map(lambda x: x), on_bad_sample="skip")
-    with pytest.raises(ConfigError) as error:
-        eject(workload, PipelineConfig(loader=workers.Threads(workers=2), keep="array"))
+    with pytest.raises(ap.ConfigError) as error:
+        eject(workload, ap.PipelineConfig(loader=workers.Threads(workers=2), keep="array"))
     for reason in ("the `threads` loader is autopipe's own", "a converted set (array)", "bad samples"):
         assert reason in error.value.message
     assert "`autopipe verify --files` lists" in str(error.value.hint)
@@ -169,7 +168,7 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path: Path) -> None:
         r"`<lambda>` cannot be imported: .*Define it there, by `def`\.",
         "only flips and scales may follow",
     )
-    cases: list[tuple[Any, list[Op], str, str]] = [
+    cases: list[tuple[Any, list[ap.Op], str, str]] = [
         (ROWS, [ap.Map(lambda x: x)], "keras", nameless),
         (ROWS, [ap.RandomFlip()], "fit", "random ones differ from epoch to epoch"),
         (photos, [ap.Decode()], "fit", "takes data that are arrays"),
@@ -180,7 +179,7 @@ def test_what_a_form_cannot_hold_is_refused(tmp_path: Path) -> None:
         (photos, [ap.Decode(), ap.Resize(4, 4, "area")], DIRECTORY, follow),
     ]
     for data, ops, form, said in cases:
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ap.ConfigError, match=said):
             eject(work(data, *ops), form)
 
 
@@ -195,7 +194,7 @@ def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, this
     assert a_part.index("from_tensor_slices(") < a_part.index("shard(3, 0)") < a_part.index("map(load")
     assert "shard(" not in code
     this_machine(free_bytes=500)
-    with pytest.raises(ConfigError, match="a cache of decoded samples takes"):
+    with pytest.raises(ap.ConfigError, match="a cache of decoded samples takes"):
         eject(workload, CACHED)
 
 
@@ -214,7 +213,7 @@ class Twice(ap.RandomFlip):
 def test_a_subclass_that_reads_or_does_something_else_is_not_written_as_its_base() -> None:
     odd = Odd(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
     assert "source.read(index)" in eject(work(odd), "keras")
-    with pytest.raises(ConfigError, match="`Twice` has no plain code"):
+    with pytest.raises(ap.ConfigError, match="`Twice` has no plain code"):
         eject(work(ROWS, Twice()), "keras")
 
 
@@ -224,7 +223,7 @@ NUMBERS = np.arange(12, dtype=np.float32).reshape(4, 3)
 KIND, WEIGHT = np.arange(4) % 2, np.linspace(0, 1, 4, dtype=np.float32)
 
 
-def functions(data: Any, *ops: Op) -> dict[str, Any]:
+def functions(data: Any, *ops: ap.Op) -> dict[str, Any]:
     """Return the functions of the file for Keras, which is not imported."""
     code = eject(work(data, *ops), "keras").partition("class Batches")[0].replace("import keras\n", "")
     scope: dict[str, Any] = {"__name__": "plain"}
@@ -281,13 +280,13 @@ def test_a_function_of_both_gets_x_before_y() -> None:
 
 
 def test_what_cannot_be_written_of_parts_is_said() -> None:
-    cases: list[tuple[Any, Op, str]] = [
+    cases: list[tuple[Any, ap.Op, str]] = [
         (SMALL, ap.On(("left", "right"), ap.RandomCrop(2, 2)), ALIKE),  # not on the masks
         (IMAGES, ap.On(("left", "y.0", "y.1"), ap.Map(halved, on="both")), "several parts at once .x_left, y_0, y_1"),
     ]
     for right, op, reason in cases:
         data = ap.Arrays({"left": IMAGES, "right": right}, (IMAGES[..., 0], IMAGES[..., 1]))
-        with pytest.raises(PlainCodeError, match=reason):
+        with pytest.raises(ap.PlainCodeError, match=reason):
             eject(work(data, op), "keras")
 
 

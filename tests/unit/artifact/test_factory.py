@@ -13,7 +13,6 @@ import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, factory, pick
 from autopipe.artifact.schema import FileReference, ModuleReference, Profile
-from autopipe.errors import ArtifactError, StorageError
 from autopipe.measure import description, facts, fingerprint
 from autopipe.measure.trial import workload_import
 from autopipe.measure.trial.workload_import import WorkloadName
@@ -88,10 +87,10 @@ def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path
     with pytest.warns(factory.NamelessWarning, match=r"ap\.load\('.*autopipe\.json', workload=workload\)") as caught:
         path = tuned.save(tmp_path / "autopipe.json")
     assert caught[0].filename == __file__
-    with pytest.raises(ArtifactError, match=r"does not say where its workload is.*workload=workload"):
+    with pytest.raises(ap.ArtifactError, match=r"does not say where its workload is.*workload=workload"):
         factory.load(path, here=hardware()).make_trainer()
     assert factory.load(path, here=hardware(), workload=WORKLOAD).workload is WORKLOAD
-    with pytest.raises(ArtifactError, match="`path` must be the path of a file, but got 5") as raised:
+    with pytest.raises(ap.ArtifactError, match="`path` must be the path of a file, but got 5") as raised:
         tuned.save(5)  # type: ignore[arg-type]  # the point of the test
     assert raised.value.hint == 'Such as save("autopipe.json").'
 
@@ -169,11 +168,11 @@ def test_the_set_beside_the_artifact_is_found_or_that_of_the_workload(tmp_path: 
 
 
 def test_without_a_set_what_to_run_is_said_and_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="has no set of the 8 samples") as caught:
+    with pytest.raises(ap.StorageError, match="has no set of the 8 samples") as caught:
         tuned(tmp_path, workload(own=tmp_path / "own")).make_loader()
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with --to array --out {tmp_path}/own/array"
     converted(workload(times=2), tmp_path / "converted" / "array")
-    with pytest.raises(StorageError, match="was made from other data"):
+    with pytest.raises(ap.StorageError, match="was made from other data"):
         tuned(tmp_path, workload()).make_loader()
 
 

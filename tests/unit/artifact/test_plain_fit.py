@@ -11,7 +11,6 @@ import pytest
 
 import autopipe as ap
 from autopipe.artifact import factory
-from autopipe.errors import ConfigError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.devices import feed
 from tests.fakes.commands import ROOT, python, succeeded
@@ -116,7 +115,7 @@ def test_asking_for_its_length_in_mid_epoch_disturbs_nothing() -> None:
 
 def test_what_a_loader_raises_is_told_and_it_is_closed_when_nothing_needs_the_dataset_any_more() -> None:
     source, model = loader(), classifier()
-    source.fails_at, source.error = (4, 2), ConfigError("Sample 7 is a teapot.")
+    source.fails_at, source.error = (4, 2), ap.ConfigError("Sample 7 is a teapot.")
     batches = feed.dataset(source, 3)
     model.fit(batches, initial_epoch=3, epochs=4, verbose=0)
     assert {epoch for epoch, *_ in source.asked} == {3}

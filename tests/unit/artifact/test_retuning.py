@@ -20,15 +20,11 @@ from autopipe.api.tuning import FORMER, When
 from autopipe.artifact import artifact as files
 from autopipe.artifact import codegen, pick
 from autopipe.artifact.drift import Result, Verdict
-from autopipe.artifact.factory import NamelessWarning, ProfileWarning
 from autopipe.artifact.schema import FileReference
-from autopipe.errors import ArtifactError, ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.rows import Row
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.workers import Threads
 from autopipe.search import conclusion, confirmation, measurer, study
 from autopipe.search import space as spaces
 from autopipe.search.result import Reason, Stop
@@ -44,8 +40,8 @@ from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
 
-SLOW = PipelineConfig(loader=Threads(workers=1))
-GOOD = PipelineConfig(loader=Threads(workers=8))
+SLOW = ap.PipelineConfig(loader=ap.Threads(workers=1))
+GOOD = ap.PipelineConfig(loader=ap.Threads(workers=8))
 
 
 @pytest.fixture
@@ -54,7 +50,10 @@ def space() -> Space:
 
 
 def searched(
-    space: Space, former: PipelineConfig, fails: Callable[[PipelineConfig], bool] = lambda _: False, **changes: object
+    space: Space,
+    former: ap.PipelineConfig,
+    fails: Callable[[ap.PipelineConfig], bool] = lambda _: False,
+    **changes: object,
 ) -> conclusion.Searched:
     """Search on a machine on which a former configuration is one of the baselines."""
     rival = measurer.Baseline(name=FORMER, config=former, required=True, incumbent=True)
@@ -114,7 +113,7 @@ def test_what_was_found_is_a_reason_or_is_not_and_what_was_measured_to_be_as_fas
 class Player(Trials):
     """Plays other people's code, too."""
 
-    def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+    def measure(self, config: ap.PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
         return self.surface.measure(config)
 
 
@@ -167,7 +166,7 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     monkeypatch.setattr(tuning, "rerun", lambda *_, **__: ended)
     assert codegen.profile_of(result, DESCRIBED, fingerprint.detect(), Settings()) is None
     said = "failed, so the present profile is used: No configuration could"
-    with pytest.raises(SearchInterruptedError) if interrupted else pytest.warns(ProfileWarning, match=said):
+    with pytest.raises(ap.SearchInterruptedError) if interrupted else pytest.warns(ap.ProfileWarning, match=said):
         assert ap.retune(path).profile == stored.profiles[0]
 
 
@@ -181,7 +180,7 @@ def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     fleet.at(imaginary(cores=2), Surface())
     data = ap.Arrays(np.zeros((8, 4), "float32"), np.zeros((8, 1), "float32"))
     workload = ap.Workload(data=data, ops=[ap.Rescale(0.5)], batch_size=4)
-    with pytest.warns(NamelessWarning):
+    with pytest.warns(ap.NamelessWarning):
         ap.tune(workload, space="quick", trials=4, budget=None).save(path)
     return path, workload, fleet
 
@@ -198,9 +197,9 @@ def test_a_read_only_folder_stops_a_search(notebooks: Notebook, monkeypatch: pyt
         return tuning.rerun(stored, Settings(trials=4), Watcher(), when=When(**when), given=["trials"])
 
     assert retuned(stale=True, dry_run=True).would is (cores == 4)
-    with pytest.raises(ArtifactError, match=not_writable) if cores == 4 else contextlib.nullcontext():
+    with pytest.raises(ap.ArtifactError, match=not_writable) if cores == 4 else contextlib.nullcontext():
         assert retuned(stale=True).profile is None
-    with pytest.raises(ArtifactError, match=not_writable):
+    with pytest.raises(ap.ArtifactError, match=not_writable):
         retuned()
 
 
@@ -208,7 +207,7 @@ def test_a_workload_of_a_notebook_is_retuned_here_and_on_new_hardware(notebooks:
     path, workload, fleet = notebooks
     before = files.read(path).profiles[0]
     assert ap.retune(path.parent, workload=workload, trials=4).profile.measured_at >= before.measured_at
-    with pytest.raises(ConfigError, match=r"`workload` must be an ap\.Workload"):
+    with pytest.raises(ap.ConfigError, match=r"`workload` must be an ap\.Workload"):
         ap.retune(path, workload=3)  # type: ignore[arg-type]  # as a user may
     fleet.at(imaginary(cores=4), Surface())
     tuned = ap.load(path, workload=workload, on_new_hardware="retune", retune_seconds=60)  # a warning would be an error

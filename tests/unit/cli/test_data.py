@@ -16,7 +16,6 @@ import pytest
 import autopipe as ap
 from autopipe import again
 from autopipe.artifact import verifying
-from autopipe.errors import WorkloadError
 from autopipe.measure.outcome import Agreement, Verification
 from autopipe.measure.trial import supervise, workload_import
 from autopipe.measure.trial.child import Log
@@ -207,7 +206,7 @@ def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: Patch
 
     def fails(runner: supervise.TrialRunner) -> NoReturn:
         warns(runner)
-        raise WorkloadError("It ends here.")
+        raise ap.WorkloadError("It ends here.")
 
     monkeypatch.setattr(verifying, "verify", warns)
     assert autopipe("verify", WORKLOAD).err == "warning: 3 files are left out.\n"

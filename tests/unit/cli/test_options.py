@@ -19,7 +19,6 @@ from autopipe.api import request
 from autopipe.cli import main
 from autopipe.cli.options import WorkloadOptions, ready, settings_file
 from autopipe.cli.tune import retune, tune
-from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.fakes.facts import known
@@ -49,9 +48,9 @@ def test_options_are_numbers_with_a_unit_or_seconds_and_bytes_and_a_bare_text_is
         assert {text: read(text, "--option") for text in right} == right
     for read, wrong, must, unit in WRONG:
         for given in wrong:
-            with pytest.raises(ConfigError, match=f"`--option` must {must}"):
+            with pytest.raises(ap.ConfigError, match=f"`--option` must {must}"):
                 read(given, "--option")
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ap.ConfigError) as raised:
             read("20", "--option")
         assert f"20{unit}" in str(raised.value.hint)
 
@@ -74,7 +73,7 @@ PAIRS = """kepe=memory loader.worker=4 workers=4 worker=4 keep=disk keep=memroy 
 
 def test_settings_that_cannot_be(approved: Approved) -> None:
     def refused(pair: str) -> str:
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ap.ConfigError) as raised:
             request.allowed([pair])
         assert raised.value.hint or pair == "keep=memory:0%"
         return raised.value.message  # its hint lists what there is, of extensions, too
@@ -92,14 +91,14 @@ def test_a_configuration_takes_changes_of_settings_that_it_has_and_each_once() -
     assert changed("loader=processes").loader == ap.Processes(workers=2)
     assert changed("loader=processes", "loader.workers=3").loader == ap.Processes(workers=3)
     hint = "Measure them one by one, or let a tune try them: --only loader.workers=2,4, or only=['loader.workers=2,4']."
-    with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
+    with pytest.raises(ap.ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
         changed("loader.workers=2,4")
     assert raised.value.hint == hint
-    with pytest.raises(ConfigError, match=r"no setting `loader\.workers` of the loader tfdata\.") as raised:
+    with pytest.raises(ap.ConfigError, match=r"no setting `loader\.workers` of the loader tfdata\.") as raised:
         changed("loader=tfdata", "loader.workers=4")
     hint = str(raised.value.hint)
     assert ("loader.num_parallel_calls" in hint, "loader.workers" in hint) == (True, False)
-    with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
+    with pytest.raises(ap.ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
         request.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
     assert raised.value.hint == "To try all of these values: loader=threads,tfdata"
 
@@ -117,14 +116,14 @@ def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_
     changed = request.configured(THREADS, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
     assert (changed.loader, changed.device_prefetch) == (wrapped(calls=1, order="fixed"), 2)
     assert request.configured(THREADS, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
-    with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
+    with pytest.raises(ap.ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
         request.configured(THREADS, None, ["wrapped.calls=1"])
     for pair, said in (
         ("wrapped.cals=1", "Did you mean `wrapped.calls`"),
         ("wrapped.calls=3", "one of 1, 2"),
         ("loader.workers=2", "`loader.workers`"),
     ):
-        with pytest.raises(ConfigError) as raised:
+        with pytest.raises(ap.ConfigError) as raised:
             request.configured(THREADS, WRAPPED, [pair])
         assert said in str(raised.value)
 
@@ -151,7 +150,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 
 def test_options_of_images_that_cannot_be_are_named() -> None:
     for options, said in OPTIONS:
-        with pytest.raises(WorkloadError, match=said):
+        with pytest.raises(ap.WorkloadError, match=said):
             WorkloadOptions(**options).target()
 
 

@@ -22,7 +22,6 @@ from autopipe.artifact import factory, schema
 from autopipe.cli import screen
 from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
 from autopipe.cli.progress import Progress
-from autopipe.errors import ArtifactError
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.trial.child import Log, PhaseBegan
@@ -66,18 +65,18 @@ def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> Non
         assert list(folder.iterdir()) == []  # the room is kept by a file without a name
         if folder.name == "begun":
             (folder / "study.db").touch()
-        raise ArtifactError("no such workload")
+        raise ap.ArtifactError("no such workload")
 
     (tmp_path / "old").mkdir()
     for folder in (tmp_path / name for name in ("old", "new", "begun")):
-        with pytest.raises(ArtifactError, match="no such workload"), reserved(folder):
+        with pytest.raises(ap.ArtifactError, match="no such workload"), reserved(folder):
             fail(folder)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["begun", "old"]
 
 
 def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("os.posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
-    with pytest.raises(ArtifactError, match=r"must have room for 512 KiB, but: No space left"), reserved(tmp_path):
+    with pytest.raises(ap.ArtifactError, match=r"must have room for 512 KiB, but: No space left"), reserved(tmp_path):
         pytest.fail("it went on")
 
 
@@ -88,7 +87,7 @@ def test_what_does_not_fit_into_one_folder_is_written_to_the_next_or_told(tmp_pa
     gone, there = tmp_path / "file" / "gone", tmp_path / "there"
     artifact, module = write_outputs(tuned, [gone, there])
     assert (artifact, module.is_file()) == (there / "autopipe.json", True)
-    with pytest.raises(ArtifactError, match=r"gone too.* cannot be written") as raised:
+    with pytest.raises(ap.ArtifactError, match=r"gone too.* cannot be written") as raised:
         write_outputs(tuned, [gone, tmp_path / "file" / "gone too"])
     assert tuned.config.model_dump_json() in (raised.value.hint or "")
     urls = {None: [], "postgresql://host/studies": [], "sqlite:////data/study.db": [Path("/data")]}

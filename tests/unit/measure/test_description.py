@@ -19,7 +19,6 @@ from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.session import Part, TrialSession
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
-from autopipe.pipeline.loaders.workers import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.values import Estimate
 from autopipe.workload.data.source import Subset
@@ -197,7 +196,7 @@ def size(op_seconds: float, workers: int, found: ReadCosts | None = None, read_a
         OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
         OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
     )
-    return description.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
+    return description.batch_size(256, ap.Threads(workers=workers, read_ahead=read_ahead), ops, found)
 
 
 def test_a_storage_that_waits_and_slow_ops_are_timed_in_smaller_batches() -> None:

@@ -12,13 +12,10 @@ import pytest
 import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory
-from autopipe.errors import BadSampleError
 from autopipe.hardware import gpu, machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import OpRecord
 from autopipe.measure.fingerprint import MatchLevel
-from autopipe.workload.op import Op
-from autopipe.workload.workload import Workload
 from tests.fakes.profiles import GIB, H200, artifact, digest, hardware, profile
 from tests.fakes.sources import Made
 
@@ -103,7 +100,7 @@ def test_a_workload_digest_sees_data_ops_and_batch_size() -> None:
     assert (of(4), len({of(4), of(5), of(4, scale=2.0), of(4, batch_size=1)})) == (of(4), 4)
 
 
-@pytest.mark.parametrize("error", [BadSampleError("`last.jpg` is empty (0 bytes)."), FileNotFoundError("last.jpg")])
+@pytest.mark.parametrize("error", [ap.BadSampleError("`last.jpg` is empty (0 bytes)."), FileNotFoundError("last.jpg")])
 def test_a_sample_that_is_skipped_in_a_training_has_no_size(error: Exception) -> None:
     def read(index: int) -> Any:
         if index == 99:
@@ -112,7 +109,7 @@ def test_a_sample_that_is_skipped_in_a_training_has_no_size(error: Exception) ->
 
     skipping = ap.Workload(data=Made(100, read), ops=[], batch_size=2, on_bad_sample="skip")
     assert fingerprint.workload_digest(skipping).sizes == (3 + 8,) * 15
-    with pytest.raises(BadSampleError, match=r"sample 99.*last\.jpg"):
+    with pytest.raises(ap.BadSampleError, match=r"sample 99.*last\.jpg"):
         fingerprint.workload_digest(dataclasses.replace(skipping, on_bad_sample="error"))
     whole = fingerprint.workload_digest(dataclasses.replace(skipping, data=Made(99, read)))
     assert (whole.sizes, whole.mean_bytes) == ((3 + 8,) * 16, 11.0)
@@ -141,7 +138,7 @@ def test_a_model_digest_is_of_the_structure_without_names_weights_and_seeds() ->
 
 
 DATA = ap.Arrays(np.zeros((8, 6, 6, 3), np.uint8))
-OPS: tuple[Op, ...] = (ap.Resize(4, 4), ap.RandomFlip(), ap.Rescale(1 / 255))
+OPS: tuple[ap.Op, ...] = (ap.Resize(4, 4), ap.RandomFlip(), ap.Rescale(1 / 255))
 
 
 def _half(x: Any) -> Any:
@@ -155,13 +152,13 @@ def _third(x: Any) -> Any:
 _third.__qualname__ = "_half"
 
 
-def workload(ops: Sequence[Op] = OPS, batch_size: int = 2) -> Workload:
-    return Workload(data=DATA, ops=ops, batch_size=batch_size)
+def workload(ops: Sequence[ap.Op] = OPS, batch_size: int = 2) -> ap.Workload:
+    return ap.Workload(data=DATA, ops=ops, batch_size=batch_size)
 
 
 def test_changed_ops_are_told_in_words() -> None:
     resize, flip, rescale = OPS
-    cases: list[tuple[tuple[Op, ...], str]] = [
+    cases: list[tuple[tuple[ap.Op, ...], str]] = [
         ((resize, rescale), "RandomFlip was removed"),
         ((resize, flip, ap.RandomBrightness(0.1), rescale), "RandomBrightness was added"),
         ((ap.Resize(5, 4), flip, rescale), "Resize changed: height was 4 and is 5"),
@@ -189,7 +186,7 @@ class Long(ap.Rescale):
     note: str = ""
 
 
-def _tuned(folder: Path, now: Workload) -> factory.Tuned:
+def _tuned(folder: Path, now: ap.Workload) -> factory.Tuned:
     known = profile(workload=fingerprint.workload_digest(workload()))
     return factory.load(files.write(artifact(known), folder / "autopipe.json"), here=hardware(), workload=now)
 

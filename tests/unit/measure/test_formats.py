@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.formats import AS_THEY_ARE, formats
 from autopipe.measure.rows import Formats, ImageForm
 from autopipe.workload.sample import FieldKind
@@ -118,5 +117,5 @@ def batches() -> Any:
     ],
 )  # fmt: skip
 def test_what_cannot_be_encoded_anew_is_refused(workload: ap.Workload, said: str) -> None:
-    with pytest.raises((ConfigError, WorkloadError), match=said):
+    with pytest.raises((ap.ConfigError, ap.WorkloadError), match=said):
         formats(workload)

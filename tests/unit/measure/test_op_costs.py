@@ -13,7 +13,6 @@ import pytest
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import machine as hardware
 from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost, ReadCosts, SampleTail
@@ -235,7 +234,7 @@ def test_the_lock_is_asked_of_every_op_of_python(monkeypatch: pytest.MonkeyPatch
 
 def broken(index: int) -> Any:
     if index:
-        raise BadSampleError("sample 1 is bad") if index == 1 else OSError("sample 2 has gone")
+        raise ap.BadSampleError("sample 1 is bad") if index == 1 else OSError("sample 2 has gone")
     return np.zeros((4, 4, 3), np.uint8)
 
 
@@ -243,7 +242,7 @@ def test_bad_samples_are_passed_over_and_without_others_the_lock_stays_unknown()
     workload = ap.Workload(data=Made(3, broken), ops=[], batch_size=1, on_bad_sample="skip")
     plan = make_plan(workload)
     assert op_costs(workload, plan, [1, 0, 2])[0][0].name == "read"
-    with pytest.raises(BadSampleError, match="none of 2 samples"):
+    with pytest.raises(ap.BadSampleError, match="none of 2 samples"):
         op_costs(workload, plan, [1, 2])
     assert with_lock(SINGLE[:1], workload, plan, [1, 2]) == SINGLE[:1]
 
@@ -288,7 +287,7 @@ class Noting:
         threading.Event().wait(self.waits)
         self.threads.add(threading.get_ident())
         if index in self.bad:
-            raise BadSampleError("sample 0 is bad") if index == 0 else OSError(f"sample {index} has gone")
+            raise ap.BadSampleError("sample 0 is bad") if index == 0 else OSError(f"sample {index} has gone")
         return np.zeros(4, np.uint8)
 
 
@@ -325,7 +324,7 @@ def test_bad_reads_are_passed_over_and_what_is_not_the_fault_of_a_sample_is_rais
     assert read_costs(Noting(bad={0}), [0], 4.0, taken=lambda: 0.0) is None
 
     def denied(index: int) -> Any:
-        raise DataError("access is denied")
+        raise ap.DataError("access is denied")
 
-    with pytest.raises(DataError, match="denied"):
+    with pytest.raises(ap.DataError, match="denied"):
         read_costs(Made(10, denied), range(3), 4.0)

@@ -24,7 +24,6 @@ from hypothesis import HealthCheck, given, settings, strategies
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.pipeline.assembly import conversion_of, make_loader
 from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -36,7 +35,6 @@ from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data import records
 from autopipe.workload.data.records import FRAMING_BYTES, HEADER_BYTES, frame, serialise
-from autopipe.workload.op import Op
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind, Rows
@@ -132,7 +130,7 @@ def parsed(path: Path, offsets: Sequence[int]) -> list[tuple[bytes, int] | None]
             parsed = records.features(records.read_record(bytes(path), start, end))
             image, label = records.single(parsed, "image/encoded", "bytes"), records.single(parsed, "label", "int64")
             found.append((image, label))
-        except (records.ExampleError, BadSampleError):
+        except (records.ExampleError, ap.BadSampleError):
             found.append(None)
     return found
 
@@ -291,7 +289,7 @@ class Photographs:
         return self.images[index], index
 
 
-def recipe(source: Any, ops: Sequence[Op], cached: float, *, skips: bool = False) -> Recipe:
+def recipe(source: Any, ops: Sequence[ap.Op], cached: float, *, skips: bool = False) -> Recipe:
     workload = ap.Workload(data=source, ops=ops, batch_size=4, on_bad_sample="skip" if skips else "error")
     return dataclasses.replace(Recipe.of(workload, make_plan(workload)), cached=cached)
 
@@ -326,7 +324,7 @@ def names_of(runs: Mock) -> set[str]:
 @pytest.mark.parametrize(
     "rest", [(), (ap.RandomFlip(), ap.Rescale(1 / 255)), (ap.OneHot(COUNT),), (ap.Cast("float32", on="both"),)]
 )
-def test_the_library_fills_a_cache(monkeypatch: pytest.MonkeyPatch, cached: float, rest: tuple[Op, ...]) -> None:
+def test_the_library_fills_a_cache(monkeypatch: pytest.MonkeyPatch, cached: float, rest: tuple[ap.Op, ...]) -> None:
     source = Photographs()
     expected, _ = batches(recipe(source, [*KEPT, *rest], 0.0))
     made = recipe(source, [*KEPT, *rest], cached)
@@ -358,11 +356,11 @@ def test_a_damaged_sample_is_named_or_replaced_while_a_cache_is_filled() -> None
     found, filled = batches(recipe(source, KEPT, 1.0, skips=True))
     same(found, expected)
     assert filled == COUNT - 1
-    with pytest.raises(BadSampleError, match="sample 5"):
+    with pytest.raises(ap.BadSampleError, match="sample 5"):
         batches(recipe(source, KEPT, 1.0))
 
 
-def array_of(data: Any, ops: Sequence[Op], folder: Path, **settings: Any) -> Any:
+def array_of(data: Any, ops: Sequence[ap.Op], folder: Path, **settings: Any) -> Any:
     workload = ap.Workload(data=data, ops=ops, batch_size=4, **settings)
     return convert(conversion_of(workload, make_plan(workload), STORAGES["array"]), STORAGES["array"], folder)
 
@@ -389,7 +387,7 @@ def test_a_sample_of_another_dtype_ends_a_conversion(tmp_path: Path) -> None:
         def read(self, index: int) -> Any:
             return self.images[index], np.array([index], np.float64 if index == 1 else np.float32)
 
-    with pytest.raises(WorkloadError, match=r"Samples must be of one dtype to be kept, but sample 1 is float64"):
+    with pytest.raises(ap.WorkloadError, match=r"Samples must be of one dtype to be kept, but sample 1 is float64"):
         array_of(Mixed(), KEPT, tmp_path)
 
 
@@ -397,7 +395,7 @@ def noise(image: Any, rng: np.random.Generator) -> Any:
     return image ^ rng.integers(0, 2, image.shape, np.uint8)
 
 
-CHAINS: dict[str, list[Op]] = {
+CHAINS: dict[str, list[ap.Op]] = {
     "between": [*KEPT, ap.Map(np.flipud), ap.RandomFlip(), ap.Rescale(1 / 255)],
     "first": [ap.Map(np.flipud), ap.RandomFlip(), ap.Map(noise, random=True), ap.Rescale(1 / 255)],
     "of any size": [ap.Decode(), ap.Map(np.flipud), ap.Resize(9, 8), ap.RandomFlip()],
@@ -425,7 +423,7 @@ def test_an_op_of_somebodys_own_cuts_a_batch_and_no_more(monkeypatch: Any, name:
 
 def some_fail(image: Any, label: Any) -> Any:
     if label == 6:
-        raise BadSampleError("it is not wanted.")
+        raise ap.BadSampleError("it is not wanted.")
     return image, label
 
 
@@ -434,13 +432,13 @@ def some_are_cut(image: Any, label: Any) -> Any:
 
 
 @pytest.mark.parametrize("rest", [(), (ap.RandomFlip(),)])
-def test_a_row_on_which_such_an_op_fails_is_replaced_or_named(rest: tuple[Op, ...]) -> None:
+def test_a_row_on_which_such_an_op_fails_is_replaced_or_named(rest: tuple[ap.Op, ...]) -> None:
     skipping = recipe(Photographs(damaged=2), [*KEPT, ap.Map(some_fail, on="both"), *rest], 0.0, skips=True)
     batch = skipping.spec.empty(COUNT)
     bad = Kernel(skipping).fill(0, np.arange(COUNT), batch)
     assert [(each.index, each.replaced_by) for each in bad] == [(2, 3), (6, 7)]
     np.testing.assert_array_equal(batch[1], [0, 1, 3, 3, 4, 5, 7, 7, 8, 9, 10, 11])
-    with pytest.raises(BadSampleError, match="Map on sample 6: it is not wanted"):
+    with pytest.raises(ap.BadSampleError, match="Map on sample 6: it is not wanted"):
         batches(recipe(Photographs(), [*KEPT, ap.Map(some_fail, on="both"), *rest], 0.0))
-    with pytest.raises(WorkloadError, match=r"sample 6 has x \(3, 8, 3\)"):
+    with pytest.raises(ap.WorkloadError, match=r"sample 6 has x \(3, 8, 3\)"):
         batches(recipe(Photographs(), [*KEPT, ap.Map(some_are_cut, on="both"), *rest], 0.0))

@@ -19,11 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autopipe as ap
-from autopipe.errors import ConfigError, LoaderError
 from autopipe.measure import costs
 from autopipe.pipeline.config import Kept, PipelineConfig, SettingValue
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.workers import Processes, Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.search import feasible
@@ -83,7 +80,7 @@ NO_STATES: list[Any] = [3, None, "model.keras", {}]
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(state: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ap.ConfigError, match=message):
         three().load_state_dict(state)
 
 
@@ -126,7 +123,7 @@ EXPECTED = [y.tolist() for _, y in ArrayLoader(X, Y, 4).batches(0)]
 
 def arrays(fails_at: int | None = None) -> ArrayLoader:
     made = ArrayLoader(X, Y, 4)
-    made.fails_at, made.error = None if fails_at is None else (0, fails_at), LoaderError("it cannot")
+    made.fails_at, made.error = None if fails_at is None else (0, fails_at), ap.LoaderError("it cannot")
     return made
 
 
@@ -211,7 +208,7 @@ def test_an_error_of_the_only_loader_is_raised_and_nothing_is_opened_again_once_
     loader, watch = switching(arrays(3), *[arrays()] * closed)
     if closed:
         loader.close()
-    with pytest.raises(LoaderError, match="it cannot"):
+    with pytest.raises(ap.LoaderError, match="it cannot"):
         list(loader.batches(0))
     assert watch.failures == []
 
@@ -226,7 +223,7 @@ def test_a_loader_without_a_spare_is_replaced_by_one_that_is_opened_then() -> No
 def test_an_error_that_both_loaders_have_is_raised_once() -> None:
     other = arrays(4)
     loader, watch = switching(arrays(4))
-    with pytest.raises(LoaderError, match="it cannot"):
+    with pytest.raises(ap.LoaderError, match="it cannot"):
         labels(loader, {1: other})
     assert watch.failures == [(other, "it cannot")]
 
@@ -295,26 +292,26 @@ def test_an_older_reader_gets_nothing_any_more() -> None:
     next(older)
     newer = loader.batches(1)
     next(newer)
-    with pytest.raises(LoaderError, match="one epoch at a time"):
+    with pytest.raises(ap.LoaderError, match="one epoch at a time"):
         next(older)
 
 
 @pytest.mark.parametrize("tune", ["Live", "", "auto", True])
 def test_another_way_to_tune_is_refused_and_any_for_processes_that_train_together(tune: Any) -> None:
-    with pytest.raises(ConfigError, match="`tune` must be"):
+    with pytest.raises(ap.ConfigError, match="`tune` must be"):
         check_tune(tune)
     check_tune(None, (1, 2))
-    with pytest.raises(ConfigError, match=r"`tune` must be None .* one of 2"):
+    with pytest.raises(ap.ConfigError, match=r"`tune` must be None .* one of 2"):
         check_tune("live", (1, 2))
 
 
 KEY = "3324dd4e6510"
 CONFIGS = [
-    PipelineConfig(loader=Threads(workers=2)),
-    PipelineConfig(loader=Processes(workers=3, queue_size=1), keep="memory", finish="host", channels="first"),
-    PipelineConfig(loader=TfData()),
-    PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=0), device_prefetch=0),
-    PipelineConfig(loader=TfData(), devices=2),
+    PipelineConfig(loader=ap.Threads(workers=2)),
+    PipelineConfig(loader=ap.Processes(workers=3, queue_size=1), keep="memory", finish="host", channels="first"),
+    PipelineConfig(loader=ap.TfData()),
+    PipelineConfig(loader=ap.TfData(num_parallel_calls=4, prefetch=0), device_prefetch=0),
+    PipelineConfig(loader=ap.TfData(), devices=2),
 ]
 
 
@@ -329,16 +326,16 @@ def test_a_configuration_is_canonical_however_it_came_to_be(config: PipelineConf
 
 
 def test_what_means_nothing_beside_the_rest_is_at_its_default_and_no_order_counts() -> None:
-    kept = PipelineConfig(loader=Threads(workers=2, read_ahead=20), keep="array + memory:50.0%")
-    assert kept == PipelineConfig(loader=Threads(workers=2), keep="array+memory:50%")
-    assert kept.keeping(in_memory=False) == PipelineConfig(loader=Threads(workers=2), keep="array")
+    kept = PipelineConfig(loader=ap.Threads(workers=2, read_ahead=20), keep="array + memory:50.0%")
+    assert kept == PipelineConfig(loader=ap.Threads(workers=2), keep="array+memory:50%")
+    assert kept.keeping(in_memory=False) == PipelineConfig(loader=ap.Threads(workers=2), keep="array")
     given: list[dict[str, SettingValue]] = [{"size": 3, "fast": True}, {"fast": True, "size": 3}, {}]
-    assert len({PipelineConfig(loader=Threads(workers=1), arguments=each) for each in given}) == 2
+    assert len({PipelineConfig(loader=ap.Threads(workers=1), arguments=each) for each in given}) == 2
 
 
 def test_a_key_is_the_same_in_every_release_and_tells_apart_what_counts() -> None:
     assert len({config.key() for config in CONFIGS}) == len(CONFIGS)
-    loader = Threads(workers=2)
+    loader = ap.Threads(workers=2)
     assert PipelineConfig(loader=loader).key() == KEY
     places = ("array", "array:0", "array:1", "memory:25%", "memory:50%", "memory", "encoded")
     assert len({PipelineConfig(loader=loader, keep=keep).key() for keep in places}) == len(places)
@@ -363,7 +360,7 @@ def test_what_cannot_be(approved: Approved) -> None:
 def test_a_loader_that_is_none_is_named() -> None:  # and a list of loaders, of extensions, too
     loaders: list[tuple[Any, str]] = [({"kind": "thread"}, "Did you mean `threads`"), ({"workers": 1}, "loader")]
     for loader, said in loaders:
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ap.ConfigError, match=said):
             PipelineConfig(loader=loader)
 
 
@@ -390,7 +387,7 @@ def test_what_is_kept_is_read_as_it_is_written(kept: Kept) -> None:
 
 @given(st.text())
 def test_any_text_is_a_place_or_is_refused_in_one_sentence(text: str) -> None:
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(ap.ConfigError):
         assert Kept.of(str(Kept.of(text))) == Kept.of(text)
 
 
@@ -411,18 +408,18 @@ def test_no_framework_is_imported_by(script: str) -> None:
 
 
 def test_knobs_may_be_given_in_their_order_but_not_too_many_nor_twice() -> None:
-    threads: Any = Threads  # type checkers want them by name
-    assert threads(2) == Threads(workers=2)
-    assert threads(2, 4) == threads(2, queue_size=4) == Threads(workers=2, queue_size=4)
-    with pytest.raises(ConfigError, match=r"takes at most . values, workers, "):
-        threads(*[1] * len(Threads.model_fields))
-    with pytest.raises(ConfigError, match=r"`workers` .* twice"):
+    threads: Any = ap.Threads  # type checkers want them by name
+    assert threads(2) == ap.Threads(workers=2)
+    assert threads(2, 4) == threads(2, queue_size=4) == ap.Threads(workers=2, queue_size=4)
+    with pytest.raises(ap.ConfigError, match=r"takes at most . values, workers, "):
+        threads(*[1] * len(ap.Threads.model_fields))
+    with pytest.raises(ap.ConfigError, match=r"`workers` .* twice"):
         threads(1, workers=2)
 
 
 def test_code_of_others_is_compared_with_and_never_opened_nor_chosen() -> None:
-    whose = [loader.whose for loader in (Foreign(code="keras"), Foreign(code="bench.py:make"), Threads(workers=2))]
+    whose = [loader.whose for loader in (Foreign(code="keras"), Foreign(code="bench.py:make"), ap.Threads(workers=2))]
     assert whose == ["plain code: autopipe eject --to keras", "yours: bench.py:make", "autopipe's loader threads"]
-    with pytest.raises(ConfigError, match="foreign code"):
+    with pytest.raises(ap.ConfigError, match="foreign code"):
         Foreign(code="keras").open(None)  # type: ignore[arg-type]  # it does not come to that
     assert str(feasible.why_not(PipelineConfig(loader=Foreign(code="keras")), facts())).startswith("foreign code")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import autopipe as ap
-from autopipe.errors import LoaderError
 from autopipe.measure.facts import Impossible, Limits, OpCost
 from autopipe.pipeline.config import LOADERS
 from autopipe.pipeline.switching import SwitchingLoader, beside
@@ -97,7 +96,7 @@ class Played(ArrayLoader):
             if self._left is not None:
                 self._left -= 1
                 if self._left < 0:
-                    raise LoaderError("a worker died")
+                    raise ap.LoaderError("a worker died")
             self._clock.add(self._seconds())
             yield batch
 
@@ -141,7 +140,7 @@ class Training:
         self.clock.add(self.opens(config))
         fails = self.fails(config)
         if fails is not None and fails < 0:
-            raise LoaderError("it cannot be pickled")
+            raise ap.LoaderError("it cannot be pickled")
         return Played(self.clock, lambda: self.took(config), fails)
 
     def _batches(self) -> Iterator[tuple[int, list[int]]]:

@@ -28,9 +28,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.api.tuning import tune
 from autopipe.artifact import pick
-from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import gpu
 from autopipe.hardware.machine import Memory
 from autopipe.measure.facts import Ceiling, WrappedDataset
@@ -115,7 +113,7 @@ def test_what_is_free_is_looked_at_after_the_wait(monkeypatch: pytest.MonkeyPatc
 
 def test_a_tune_that_waits_for_another_in_vain_ends_by_its_budget_and_starts_nothing(search: Search, name: str) -> None:
     runner = Started()
-    with lock.Queue(pytest.fail).held(name), pytest.raises(NothingMeasuredError, match=f"process {os.getpid()} "):
+    with lock.Queue(pytest.fail).held(name), pytest.raises(ap.NothingMeasuredError, match=f"process {os.getpid()} "):
         search(runner, runner.on_event, lock_name=name, budget_seconds=0.01)
     assert [each.seconds for each in runner.told if isinstance(each, Waiting)] == [0.02]
     assert len(runner.told) == 1
@@ -227,7 +225,7 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(url: s
     ]
     search(Started(), **first)
     for change, said in cases:
-        with pytest.raises(TrialError, match=re.escape(f"recorded for something else: {said}")):
+        with pytest.raises(ap.TrialError, match=re.escape(f"recorded for something else: {said}")):
             search(Started(), **(first | change))
     search(Started(), **first, seed=1, epochs=3, budget_seconds=60.0)  # which measure nothing else
 
@@ -249,10 +247,10 @@ def test_tunes_at_once_stay_apart(tmp_path: Path, url: str, search: Search, monk
         runner = Started(on_measure=measures)
         found[name], _ = search(runner, listen, folder=tmp_path / name, trials=trials, storage=url)
 
-    tune("one", 12, lambda: None if "other" in ran else tune("other", 13))
+    ap.tune("one", 12, lambda: None if "other" in ran else ap.tune("other", 13))
     assert {name: len(result.study.trials) for name, result in found.items()} == ran
     before = ran["one"]
-    tune("one", 14)
+    ap.tune("one", 14)
     assert opened == [("one", 0), ("other", 0), ("one", before)]
 
 
@@ -260,7 +258,7 @@ def test_what_looks_odd_about_the_data_in_a_trial_is_warned_of_once_where_nobody
     watcher = Watcher()
     watcher.on_trial(Log(text="The model's first training step took 40 s."))
     odd = Log(text="4 of 4 images lie on their side.", of_data=True)
-    with pytest.warns(DataWarning, match="lie on their side") as warned:
+    with pytest.warns(ap.DataWarning, match="lie on their side") as warned:
         list(map(watcher.on_trial, [odd] * 3))
     assert len(warned) == 1
 
@@ -273,8 +271,8 @@ def test_a_baseline_of_a_notebook_stands_in_no_file(monkeypatch: pytest.MonkeyPa
     make_dataset.__module__, make_dataset.__qualname__ = "__main__", "make_dataset"
     vars(kernel)["make_dataset"] = make_dataset
     monkeypatch.setitem(sys.modules, "__main__", kernel)
-    with pytest.raises(ConfigError, match="must be a function that is defined in a file"):
-        tune("train.py:workload", baseline=make_dataset)
+    with pytest.raises(ap.ConfigError, match="must be a function that is defined in a file"):
+        ap.tune("train.py:workload", baseline=make_dataset)
 
 
 def test_a_search_counts_the_cores_that_the_workload_leaves_to_its_trials(search: Search) -> None:
@@ -371,7 +369,7 @@ def test_a_process_is_waited_for_no_longer_than_was_said_and_named_with_its_stat
         if whose:
             monkeypatch.setattr("os.getuid", lambda: own + 1)
         queue = lock.Queue(waited.append, patience_seconds)
-        with pytest.raises(NothingMeasuredError) as refused, queue.held(name):
+        with pytest.raises(ap.NothingMeasuredError) as refused, queue.held(name):
             pytest.fail("it got in")
     (told,), hint = waited, str(refused.value.hint)
     begins = " ".join(filter(None, (f"process {holder.pid}", whose, "(")))

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import autopipe as ap
-from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.pipeline.assembly import batch_order, batches_digest
 from autopipe.workload import order as randomness
 from autopipe.workload.data import paths
@@ -60,12 +59,12 @@ DATA = ap.Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
     ],
 )
 def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorkloadError, match=message):
+    with pytest.raises(ap.WorkloadError, match=message):
         ap.Workload(**{"data": DATA, "ops": [], "batch_size": 2, **changes})
 
 
 def test_blocks_are_the_datas_own_or_as_many_neighbours_as_are_named() -> None:
-    with pytest.raises(WorkloadError, match=r"has no blocks of its own.*shuffle=ap\.Blocks\(size=256\)"):
+    with pytest.raises(ap.WorkloadError, match=r"has no blocks of its own.*shuffle=ap\.Blocks\(size=256\)"):
         ap.Workload(data=DATA, ops=[], batch_size=2, shuffle=ap.Blocks())
     named = ap.Workload(data=DATA, ops=[], batch_size=2, shuffle=ap.Blocks(size=4, mixed=1))
     order = (batch_order(named).epoch(1) // 4).tolist()
@@ -90,7 +89,7 @@ def structure(value: Any) -> Structure | None:
 def test_parts_are_named_by_key_or_in_full_one_each_needs_no_structure_and_weights_need_targets() -> None:
     assert [structure(value) for value in (1, [1, 2], (1, 2), (1, None))] == [None] * 4
     for x in (1, (1, 2), {"a": 1}):
-        with pytest.raises(DataError, match=r"needs `y`, but got \(x, None, 0\.5\)"):
+        with pytest.raises(ap.DataError, match=r"needs `y`, but got \(x, None, 0\.5\)"):
             structure((x, None, 0.5))
     found = known(structure(({"a": 1, "b": 2}, {"b": 3, "d": 4})))
     assert [found.named(name) for name in ("a", "d", "x.b", "y.b", "b", "z")] == [0, 3, 2, 1, None, None]
@@ -116,7 +115,7 @@ def test_samples_are_taken_apart_and_put_together_again(value: Any, flat: Any, l
 @pytest.mark.parametrize("other", [(1, 2), ({"a": 1}, 2), ({"a": 1, "c": 2}, 2), ((1, 2), 2), ({}, 1, 2)])
 def test_a_sample_that_is_built_otherwise_is_refused(other: Any) -> None:
     found = known(structure(({"a": 1, "b": 2}, 3)))
-    with pytest.raises(DataError, match=r"All samples must be built alike, but `(x|y|sample_weight)` is"):
+    with pytest.raises(ap.DataError, match=r"All samples must be built alike, but `(x|y|sample_weight)` is"):
         found.flat(other)
 
 
@@ -162,9 +161,9 @@ def test_a_pattern_starts_at_the_script_whatever_that_is_called_and_so_does_what
     code = "from autopipe.workload.data.paths import located_pattern\nfound = located_pattern('photos/*/0.png')"
     assert _imported(home, code).found == f"{home.parent}/home[[]1]/photos/*/0.png"
     assert (paths.located(home), paths.located_pattern(f"{home}/*")) == (str(home), f"{home}/*")
-    with pytest.raises(DataError, match="No file matches"):
+    with pytest.raises(ap.DataError, match="No file matches"):
         _imported(home, "data = ap.TFRecords('nothing-*')")
-    with pytest.raises(DataError) as error:
+    with pytest.raises(ap.DataError) as error:
         _imported(home, 'data = ap.ImageFolder("phots")')
     assert f"`{home}/phots` does not exist" in error.value.message
     assert error.value.hint == paths.RULE
@@ -185,7 +184,7 @@ def test_what_lies_only_in_the_working_directory_is_taken_with_a_warning(
 ) -> None:
     """As before there was this rule; but `tuned_pipeline`, run from elsewhere, would not find it."""
     monkeypatch.chdir(home)
-    with pytest.warns(DataWarning, match=r"`photos` is not beside `.*/train\.py`") as caught:
+    with pytest.warns(ap.DataWarning, match=r"`photos` is not beside `.*/train\.py`") as caught:
         assert len(_imported(tmp_path, 'data = ap.ImageFolder("photos")').data) == 4
     assert Path(caught[0].filename).name == "train.py"
 
@@ -318,7 +317,7 @@ def order(**changes: object) -> BatchOrder:
     ],
 )
 def test_a_part_without_a_batch_or_without_its_share_is_refused(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ap.ConfigError, match=said):
         order(**changes)
 
 
@@ -360,7 +359,7 @@ def test_the_numbers_of_a_release_are_those_of_the_next_and_each_epoch_has_an_or
 @pytest.mark.parametrize("given", [{"size": 0}, {"size": 2.5}, {"size": True}, {"mixed": 0}, {"mixed": "all"}])
 def test_blocks_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
     (name,) = given
-    with pytest.raises(WorkloadError, match=f"`{name}` of Blocks must be a whole number >= 1"):
+    with pytest.raises(ap.WorkloadError, match=f"`{name}` of Blocks must be a whole number >= 1"):
         Blocks(**given)
 
 
@@ -419,13 +418,13 @@ PALETTE = [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
 @pytest.mark.parametrize(
     ("ops", "error", "message"),
     [
-        ([ap.Decode()], WorkloadError, r"one size to be batched.*0\.jpg"),
-        ([], WorkloadError, "still encoded"),
-        ([ap.Resize(8, 8)], OpError, r"Resize on sample 0 .*0\.jpg.*Decode"),
-        ([ap.Decode(), ap.RandomCrop(41, 60)], BadSampleError, "41x60 out of 40x60"),
-        ([ap.Decode(), ap.Map(lambda x: 1 / 0)], OpError, "ZeroDivisionError"),
-        ([ap.Decode(), ap.Resize(8, 8), TEXT], OpError, "Map.* must return an array of numbers"),
-        ([ap.Decode(), ap.Resize(8, 8), NOTHING], OpError, "array of numbers, but its function returned None"),
+        ([ap.Decode()], ap.WorkloadError, r"one size to be batched.*0\.jpg"),
+        ([], ap.WorkloadError, "still encoded"),
+        ([ap.Resize(8, 8)], ap.OpError, r"Resize on sample 0 .*0\.jpg.*Decode"),
+        ([ap.Decode(), ap.RandomCrop(41, 60)], ap.BadSampleError, "41x60 out of 40x60"),
+        ([ap.Decode(), ap.Map(lambda x: 1 / 0)], ap.OpError, "ZeroDivisionError"),
+        ([ap.Decode(), ap.Resize(8, 8), TEXT], ap.OpError, "Map.* must return an array of numbers"),
+        ([ap.Decode(), ap.Resize(8, 8), NOTHING], ap.OpError, "array of numbers, but its function returned None"),
     ],
 )
 def test_what_cannot_be_batched_is_said_before_anything_starts(
@@ -448,7 +447,7 @@ def test_what_cannot_be_batched_is_said_before_anything_starts(
     ],
 )
 def test_parts_that_cannot_be_batched_are_named_with_the_remedy_for_their_kind(samples: Any, message: str) -> None:
-    with pytest.raises(AutopipeError, match=message):
+    with pytest.raises(ap.AutopipeError, match=message):
         planned(Made(len(samples), samples.__getitem__))
 
 
@@ -477,11 +476,11 @@ LARGE = r"^sample 0: `y(\.id)?` is a label, .* 2\*\*63 - 1, but got {}\. Number"
     ids=range(13),
 )
 def test_what_read_may_not_return_is_told_with_what_it_should(value: Any, said: str) -> None:
-    with pytest.raises((DataError, OpError), match=said):
+    with pytest.raises((ap.DataError, ap.OpError), match=said):
         parts(Made(4, lambda index: value), ap.RandomFlip())
 
 
-class Missing(BadSampleError):
+class Missing(ap.BadSampleError):
     """An error of a user's own, which is told as the kind that it is one of."""
 
     def __init__(self, path: str) -> None:
@@ -495,22 +494,22 @@ class Missing(BadSampleError):
 def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said: str) -> None:
     source: Any = SimpleNamespace() if name is None else SimpleNamespace(name=lambda index: name)
     assert str(read_failure(OSError("torn"), source, 3)) == f"{said} cannot be read: OSError: torn"
-    assert type(read_failure(OSError("torn"), source, 3)) is BadSampleError
-    assert type(read_failure(OSError(errno.EMFILE, "too many"), source, 3)) is DataError  # no fault of the sample's
+    assert type(read_failure(OSError("torn"), source, 3)) is ap.BadSampleError
+    assert type(read_failure(OSError(errno.EMFILE, "too many"), source, 3)) is ap.DataError  # no fault of the sample's
     of_read, of_op = read_failure(Missing("a"), source, 3), op_failure(Missing("a"), ap.Decode(), source, 3)
     assert (of_read.message, of_op.message) == (f"{said}: `a` is missing.", f"Decode on {said}: `a` is missing.")
-    assert {(type(each), each.hint) for each in (of_read, of_op)} == {(BadSampleError, "Fetch it.")}
+    assert {(type(each), each.hint) for each in (of_read, of_op)} == {(ap.BadSampleError, "Fetch it.")}
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32])
 @pytest.mark.parametrize("shape", [(8, 20, 30), (8, 20, 30, 1)])
 def test_what_looks_like_a_mask_and_is_taken_for_none_warns(shape: tuple[int, ...], dtype: Any) -> None:
     data = ap.Arrays(np.zeros((8, 20, 30, 3), np.uint8), np.zeros(shape, dtype))
-    with pytest.warns(DataWarning, match=rf"`RandomFlip` .* it is {dtype.__name__.rstrip('_')}\..*astype"):
+    with pytest.warns(ap.DataWarning, match=rf"`RandomFlip` .* it is {dtype.__name__.rstrip('_')}\..*astype"):
         planned(data, ap.RandomFlip())
     planned(data, ap.RandomFlip(on="image"), ap.RandomBrightness())
     own: Any = Made(4, lambda index: (np.zeros((20, 30, 3), np.uint8), np.zeros((20, 30), np.uint8)))
-    with pytest.warns(DataWarning, match=r"it is uint8\. A source of your own .* y_kind = .*FieldKind\.MASK"):
+    with pytest.warns(ap.DataWarning, match=r"it is uint8\. A source of your own .* y_kind = .*FieldKind\.MASK"):
         planned(own, ap.RandomFlip())
     own.y_kind = FieldKind.MASK
     planned(own, ap.RandomFlip())
@@ -527,18 +526,18 @@ def in_folders(root: Path, images: Any, masks: Any) -> ap.ImagePairs:
 
 def test_masks_on_their_side_and_masks_of_numbers_with_a_palette_warn(tmp_path: Path) -> None:
     image, upright, half, rounded = (Image.new("L", size) for size in ((60, 40), (40, 60), (30, 20), (20, 13)))
-    with pytest.warns(DataWarning, match=r"3 of 3 images .* 40x60 and 60x40 pixels.*orientation=\"exif\""):
+    with pytest.warns(ap.DataWarning, match=r"3 of 3 images .* 40x60 and 60x40 pixels.*orientation=\"exif\""):
         planned(in_folders(tmp_path / "side", image, upright), ap.Decode(), ap.Resize(16, 16))
     for name, smaller in (("half", half), ("rounded", rounded)):
         planned(in_folders(tmp_path / name, image, smaller), ap.Decode(), ap.Resize(16, 16))
     mask = Image.new("P", (60, 40), 1)
     mask.putpalette([level for colour in PALETTE for level in colour])
     data = in_folders(tmp_path, image, mask)
-    with pytest.warns(DataWarning, match=r"If the numbers are classes, put ap\.MaskToClass"):
+    with pytest.warns(ap.DataWarning, match=r"If the numbers are classes, put ap\.MaskToClass"):
         planned(data, ap.Decode(), ap.RandomFlip())
     plan = planned(data, ap.Decode(), ap.MaskToClass(PALETTE))  # unless their colours become classes
     assert plan.finished.fields[1].shape == (40, 60)
-    with pytest.raises(WorkloadError, match=r"encoded bytes.*Put ap\.Decode\(\) before ap\.MaskToClass"):
+    with pytest.raises(ap.WorkloadError, match=r"encoded bytes.*Put ap\.Decode\(\) before ap\.MaskToClass"):
         planned(data, ap.MaskToClass(PALETTE), ap.Decode())
 
 
@@ -595,7 +594,7 @@ def test_a_function_gets_the_parts_that_are_named_on_which_the_same_numbers_act(
 )
 def test_what_an_op_cannot_act_on_is_said_before_anything_starts(op: Op, message: str) -> None:
     data = ap.Arrays(TWO, {"kind": np.arange(8), "depth": np.ones(8, np.float32)})
-    with pytest.raises(WorkloadError, match=message):
+    with pytest.raises(ap.WorkloadError, match=message):
         planned(data, op)
 
 
@@ -603,9 +602,9 @@ def test_on_takes_names_and_an_op_where_there_are_several_parts_also_without_cha
     flip = ap.RandomFlip()
     wrong: list[Any] = [("", flip), ((), flip), ("left", "flip"), ("a", ap.On("b", flip))]
     for arguments in wrong:
-        with pytest.raises(ConfigError, match="of On must be"):
+        with pytest.raises(ap.ConfigError, match="of On must be"):
             ap.On(*arguments)
-    with pytest.raises(WorkloadError, match=r"`On` needs samples of several parts, but here they are x and y"):
+    with pytest.raises(ap.WorkloadError, match=r"`On` needs samples of several parts, but here they are x and y"):
         planned(ap.Arrays(IMAGE, np.arange(8)), ap.On("x", ap.RandomFlip()))
     assert ap.On(BOTH, ap.RandomCrop(3, 3)).without_chance() == ap.On(BOTH, ap.CenterCrop(3, 3))
     assert ap.On("left", ap.Resize(2, 2)).without_chance() == ap.On("left", ap.Resize(2, 2))
@@ -625,10 +624,10 @@ BOTH = ("left", "right")
 @pytest.mark.parametrize("name", ["left", "x.left", BOTH])
 def test_a_decoder_takes_its_size_from_what_acts_next_on_its_part(name: Any) -> None:
     for crop in (ap.On(("x.right", "left"), ap.RandomCrop(4, 4)), ap.On("x.left", ap.RandomCrop(4, 4))):
-        with pytest.raises(ConfigError, match="a resize as the next op on the image, but there is RandomCrop"):
+        with pytest.raises(ap.ConfigError, match="a resize as the next op on the image, but there is RandomCrop"):
             reduced(name, crop, ap.On("left", ap.Resize(2, 2)))
     assert reduced(name, ap.On(BOTH, ap.Resize(3, 3)), ap.On("left", ap.RandomBrightness(0.1))) == (3, 3)
     small, large = ap.On("left", ap.Resize(2, 2)), ap.On("right", ap.Resize(3, 3))
     assert reduced("left", small, large) == reduced(BOTH, small, ap.On("right", ap.Resize(2, 2))) == (2, 2)
-    with pytest.raises(ConfigError, match=r"followed by the same.*reduce=\(2, 2\).* and .*reduce=\(3, 3\)"):
+    with pytest.raises(ap.ConfigError, match=r"followed by the same.*reduce=\(2, 2\).* and .*reduce=\(3, 3\)"):
         reduced(BOTH, small, large)

@@ -20,7 +20,6 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.dali.filler import DaliDecoder
 from autopipe.extensions.dali.loader import Dali
 from autopipe.measure import verify
@@ -136,7 +135,7 @@ def test_a_bad_file_is_named_in_its_batchs_place(damaged: Path, spoil: Callable[
         spoil(damaged / "9.jpg")
         batches = made.batches(0)
         found = [next(batches)[0].copy() for _ in range(2)]
-        with pytest.raises(BadSampleError, match=r"sample 9\b.*9\.jpg"):
+        with pytest.raises(ap.BadSampleError, match=r"sample 9\b.*9\.jpg"):
             next(batches)
         found += copies(made.batches(0, 3))  # what follows is made as if nothing had been
     np.testing.assert_array_equal(np.concatenate(expected[:2] + expected[3:]), np.concatenate(found))
@@ -191,7 +190,7 @@ def test_what_a_read_raises_comes_in_its_batchs_place(error: BaseException) -> N
     with opened(work, Dali(num_threads=2, prefetch_queue_depth=4)) as made:
         batches = made.batches(0)
         assert [next(batches)[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        with pytest.raises(DataError, match=rf"sample 9\b.*{type(error).__name__}"):
+        with pytest.raises(ap.DataError, match=rf"sample 9\b.*{type(error).__name__}"):
             next(batches)
         assert next(made.batches(0, 3))[1].tolist() == [12, 13, 14, 15]
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 import autopipe as ap
 from autopipe import _version
 from autopipe.artifact import converting
-from autopipe.errors import DataError, LoaderError, StorageError, WorkerDiedError
 from autopipe.extensions.ray import writer
 from autopipe.extensions.ray.loader import Ray
 from autopipe.testing import expected_batches, finished
@@ -83,7 +82,7 @@ def test_a_worker_that_dies_is_made_up_for_twice_and_then_its_batch_is_to_blame(
     said = r"died 3 times on one batch, with the samples .*\b7\b.* of epoch 0"
     with opened(workload, ray_nodes) as loader:
         deaths.write_text("")
-        with pytest.raises(WorkerDiedError, match=said) if times > 2 else contextlib.nullcontext():
+        with pytest.raises(ap.WorkerDiedError, match=said) if times > 2 else contextlib.nullcontext():
             assert sorted(int(label) for _, y in loader.batches(0) for label in y) == list(range(10))
     assert times > 2 or deaths.read_text() == ".."
 
@@ -122,7 +121,7 @@ def test_a_file_that_a_node_lacks_is_named_before_any_is_read_or_later(
     said = rf"`/proc/self/fd/{number}` is on this machine, but not on the node `.*` of the Ray cluster"
     work = ap.Workload(data=OnlyHere(number, tells=tells), ops=[], batch_size=2)
     try:
-        with pytest.raises(DataError, match=said if tells else "On the node `") as caught:  # noqa: SIM117
+        with pytest.raises(ap.DataError, match=said if tells else "On the node `") as caught:  # noqa: SIM117
             with opened(work, ray_nodes) as loader:
                 list(loader.batches(0))
     finally:
@@ -133,7 +132,7 @@ def test_a_file_that_a_node_lacks_is_named_before_any_is_read_or_later(
 def test_another_version_on_a_node_is_refused(photos: Path, ray_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     here = _version.__version__
     monkeypatch.setattr(_version, "__version__", "9.9")
-    with pytest.raises(LoaderError, match=rf"has {here} and the training has 9\.9") as caught:
+    with pytest.raises(ap.LoaderError, match=rf"has {here} and the training has 9\.9") as caught:
         opened(exact_workload(photos), ray_nodes)
     assert "[ray]" in str(caught.value.hint)  # in a checkout, or of the release
 
@@ -144,7 +143,7 @@ def test_an_address_where_nobody_is_fails_by_name_and_soon(photos: Path, form: s
         held.bind(("127.0.0.1", 0))
         address = form.format(port=held.getsockname()[1])
         start = time.monotonic()
-        with pytest.raises(LoaderError, match=f"The Ray cluster at `{address}` cannot be reached"):
+        with pytest.raises(ap.LoaderError, match=f"The Ray cluster at `{address}` cannot be reached"):
             ap.make_loader(exact_workload(photos), ap.PipelineConfig(loader=Ray(workers=1, address=address)))
     assert time.monotonic() - start < 60
 
@@ -153,7 +152,7 @@ def test_a_process_is_in_one_cluster_at_a_time(photos: Path, ray_nodes: Any) -> 
     other = ap.PipelineConfig(loader=Ray(workers=1, address="127.0.0.1:9"))
     with (
         opened(exact_workload(photos), ray_nodes, workers=1),
-        pytest.raises(LoaderError, match="in one Ray cluster only"),
+        pytest.raises(ap.LoaderError, match="in one Ray cluster only"),
     ):
         ap.make_loader(exact_workload(photos), other)
 
@@ -282,7 +281,7 @@ def test_a_folder_that_nodes_do_not_share_is_named(photos: Path, tmp_path: Path,
     number = opened_high(tmp_path)
     try:
         elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{number}/other")
-        with pytest.raises(StorageError, match=r"cannot be written to|is not complete"):
+        with pytest.raises(ap.StorageError, match=r"cannot be written to|is not complete"):
             elsewhere.run(by=writer(ray_nodes.address))
     finally:
         os.close(number)

@@ -21,7 +21,6 @@ import pytest
 import tensorflow as tf
 
 import autopipe as ap
-from autopipe.errors import TrialError, WorkloadError
 from autopipe.hardware.processes import ProcessTree, uninterrupted
 from autopipe.measure.trial import child, runner
 from autopipe.measure.trial.child import EVENT, TAIL_BYTES, Channel, Child, ChildLog, Launch, Log, Scratch
@@ -100,7 +99,7 @@ def test_a_workload_that_no_process_can_be_given_is_refused_with_the_form_that_c
     unsent = ap.Workload(data=data, ops=[ap.Map(lambda x: (x, lock)[0])], batch_size=2)
     forms = ["ap.wrap(make_dataset", "train.py:workload", "train.py:workload"]
     for workload, form in zip((ap.wrap(dataset), locked, unsent), forms, strict=True):
-        with pytest.raises(WorkloadError, match="cannot be sent to another process") as raised:
+        with pytest.raises(ap.WorkloadError, match="cannot be sent to another process") as raised:
             Child(Launch(workload=workload))
         assert form in str(raised.value)
     assert list(temporary.glob(f"{child.PREFIX}*")) == []
@@ -110,7 +109,7 @@ def test_a_workload_that_no_process_can_be_given_is_refused_with_the_form_that_c
 def test_that_the_temporary_folder_is_full_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/autopipe-trial-1")
     monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=full))
-    with pytest.raises(TrialError, match=r"No space left on device: '/full/autopipe-trial-1'") as caught:
+    with pytest.raises(ap.TrialError, match=r"No space left on device: '/full/autopipe-trial-1'") as caught:
         Child(Launch(workload="train.py:workload"))
     assert "TMPDIR" in str(caught.value.hint)
 

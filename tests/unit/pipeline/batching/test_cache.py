@@ -26,7 +26,6 @@ from hypothesis import given, strategies
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import ConfigError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching import process, trace
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot, SlotPool
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
@@ -35,7 +34,6 @@ from autopipe.pipeline.batching.process import Nursery, WorkerProcess, _ending
 from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.facts import known
@@ -178,12 +176,12 @@ def mixed(usual: Any, odd: Any) -> Made:
     return Made(9, lambda index: odd if index == 1 else usual)
 
 
-def recipe_of(data: Any, ops: Sequence[Op], cached: float = 0.0) -> Recipe:
+def recipe_of(data: Any, ops: Sequence[ap.Op], cached: float = 0.0) -> Recipe:
     workload = ap.Workload(data=data, ops=ops, batch_size=2, seed=3)
     return dataclasses.replace(Recipe.of(workload, make_plan(workload)), cached=cached)
 
 
-def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:
+def filled(data: Any, cached: float = 0.0, ops: tuple[ap.Op, ...] = ()) -> Any:
     made = recipe_of(data, ops, cached=cached)
     batch = made.spec.empty(2)
     Kernel(made, MemoryCache.of(made)).fill(0, np.array([0, 1]), batch)
@@ -204,14 +202,14 @@ def filled(data: Any, cached: float = 0.0, ops: tuple[Op, ...] = ()) -> Any:
     ids=["mask of 16 bits", "fraction", "nan", "large label", "one number for three", "none", "floating point"],
 )
 def test_numbers_for_which_a_batch_has_no_room_are_refused_and_not_cut(usual: Any, odd: Any, said: str) -> None:
-    with pytest.raises(WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
+    with pytest.raises(ap.WorkloadError, match=rf"^sample 1 has .*{said}.*ap\.Cast"):
         filled(mixed(usual, odd))
 
 
 @pytest.mark.parametrize("cached", [0.0, 1.0])
 def test_a_sample_of_another_shape_is_named_where_samples_are_cached_too(cached: float) -> None:
     said = r"^sample 1 has x \(5, 4, 3\) uint8 and y \(\) int64, but a batch holds"
-    with pytest.raises(WorkloadError, match=said):
+    with pytest.raises(ap.WorkloadError, match=said):
         filled(mixed((BLACK, 3), (np.zeros((5, 4, 3), np.uint8), 3)), cached)
 
 
@@ -242,7 +240,7 @@ def test_a_view_of_the_batchs_own_pixels_is_what_it_holds(function: Callable[[An
 
 
 @pytest.mark.parametrize(("cached", "later"), [(0.0, ()), (1.0, ()), (0.0, (ap.RandomErasing(1.0),))])
-def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float, later: tuple[Op, ...]) -> None:
+def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float, later: tuple[ap.Op, ...]) -> None:
     inverted = ap.Map(lambda x, y: (255 - x, x), on="both")
     x, y = filled(ap.Arrays(PIXELS), cached, (SMALLER, inverted, *later))
     for number in range(2):
@@ -252,11 +250,11 @@ def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float, l
 
 def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Path) -> None:
     ledger = BadSampleLedger(str(tmp_path / "gone" / "log"), 1000)
-    with pytest.warns(DataWarning, match=r"cannot be listed in `.*/gone/log`: No such file"):
+    with pytest.warns(ap.DataWarning, match=r"cannot be listed in `.*/gone/log`: No such file"):
         ledger.record(0, [BadSample(3, 9, "broken")])
     ledger.record(0, [BadSample(4, 9, "broken")])  # another warning would be an error here
     assert ledger.counts == {0: 2}
-    with pytest.raises(DataError, match=r"11 samples .* are bad.*`ap.verify_files"):
+    with pytest.raises(ap.DataError, match=r"11 samples .* are bad.*`ap.verify_files"):
         ledger.record(0, [BadSample(number, 99, "broken") for number in range(11)])
 
 
@@ -269,7 +267,7 @@ def test_bad_samples_are_listed_once_and_one_percent_is_the_most(tmp_path: Path,
     assert ledger.counts == {0: tolerated, 1: tolerated}
     listed = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert (len(listed), listed[0]) == (tolerated, {"index": 3, "replaced_by": 4, "message": "broken"})
-    with pytest.raises(DataError, match=rf"{tolerated + 1} samples .* are bad, .*/log"):
+    with pytest.raises(ap.DataError, match=rf"{tolerated + 1} samples .* are bad, .*/log"):
         ledger.record(0, [BadSample(99, 0, "broken")])
 
 
@@ -440,6 +438,6 @@ def test_a_call_that_fails_is_noted_and_fails(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused_before_anything_runs_and_stops_no_work(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`--trace` must name a file that can be written to.*nowhere"):
+    with pytest.raises(ap.ConfigError, match=r"`--trace` must name a file that can be written to.*nowhere"):
         trace.begun(tmp_path / "nowhere" / "trace.json").__enter__()
     Trace("/dev/full").span("read", 1.0, 2.0)  # a disk that is full by now

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import BadSampleError, LoaderError
 from autopipe.pipeline.batching.cache import RowLayout, Slot, SlotPool
 from autopipe.pipeline.batching.kernel import BadSample
 from autopipe.pipeline.batching.readahead import ReadAhead
@@ -155,7 +154,7 @@ def test_a_second_reader_ends_the_first_and_loses_nothing(stream: Played, second
     assert first.result() == "0.0"
     waits = stream.pool.submit(next, older)
     newer = stream.all_of(epoch, start)
-    with pytest.raises(LoaderError, match="one epoch at a time"):
+    with pytest.raises(ap.LoaderError, match="one epoch at a time"):
         waits.result(timeout=60)
     stream.make(*tasks[1:])
     while (tasks[-1].epoch, tasks[-1].batch) != (epoch, 4):
@@ -169,9 +168,9 @@ def test_a_second_reader_ends_the_first_and_loses_nothing(stream: Played, second
 def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: Played) -> None:
     waits = stream.first_of(0)
     assert stream.next_task() is not None
-    stream.close(LoaderError("A worker failed"))
+    stream.close(ap.LoaderError("A worker failed"))
     for reader in (waits, stream.pool.submit(next, stream.take_epoch(0, 0, last=False))):
-        with pytest.raises(LoaderError, match="A worker failed"):
+        with pytest.raises(ap.LoaderError, match="A worker failed"):
             reader.result(timeout=60)
 
 
@@ -257,7 +256,7 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
 
     def consume() -> int:
         with contextlib.closing(stream):
-            with pytest.raises(LoaderError, match="no room for another batch") as caught:
+            with pytest.raises(ap.LoaderError, match="no room for another batch") as caught:
                 next(stream.take_epoch(0, 0, last=True))
             assert "ulimit -n" in str(caught.value.hint)
             return len(list(stream.take_epoch(0, 0, last=True)))
@@ -332,7 +331,7 @@ def test_a_sample_that_fails_comes_as_an_error_between_the_batches_before_it_and
     with opened(Broken(), together, shuffle=False) as loader:
         for _ in range(2):
             found: list[Any] = []
-            with pytest.raises(BadSampleError, match=f"sample {BAD} .*no such row"):
+            with pytest.raises(ap.BadSampleError, match=f"sample {BAD} .*no such row"):
                 found.extend(np.array(y) for _, y in loader.batches(0, last=True))
             assert np.concatenate(found).tolist() == before
         whole = [y.tolist() for _, y in taken(loader, 0, behind, last=False)]
@@ -445,7 +444,7 @@ def test_what_a_batch_has_not_read_is_not_kept_for_another(source: Gated, reader
     assert asked(source, 2) == [1, 2]
 
 
-@pytest.mark.parametrize("error", [BadSampleError("torn"), OSError("gone"), SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [ap.BadSampleError("torn"), OSError("gone"), SystemExit(3), KeyboardInterrupt()])
 def test_an_error_comes_with_its_sample_and_stops_no_other(source: Gated, readers: Any, error: BaseException) -> None:
     ahead = readers(source, 1)
     source.errors[0] = [error]
@@ -464,7 +463,7 @@ def test_closing_ends_the_waiting_for_a_read_that_hangs(source: Gated) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(read, ahead, [0])
         ahead.close()
-        with pytest.raises(LoaderError, match="closed while a sample was being read"):
+        with pytest.raises(ap.LoaderError, match="closed while a sample was being read"):
             waiting.result(WAIT)
         let_all_through(source)
 
@@ -481,7 +480,7 @@ def test_if_not_all_readers_can_be_started_all_are_ended(source: Gated, monkeypa
 
     monkeypatch.setattr(threading.Thread, "start", at_most_two)
     said = r"3 threads .* can't start new thread\. .*read_ahead" if kind is RuntimeError else "can't start"
-    with pytest.raises(LoaderError if kind is RuntimeError else kind, match=said):
+    with pytest.raises(ap.LoaderError if kind is RuntimeError else kind, match=said):
         ReadAhead(source, 3)
     gc.collect()
     for thread in started:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import ModelError, OpError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.callbacks import EpochMonitor
 from autopipe.workload.mode import Mode
@@ -154,11 +153,11 @@ def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_
 @pytest.mark.parametrize(("where", "together"), [("training", 1), ("training", 4), ("validation", 1)])
 def test_a_loaders_error_comes_out_as_itself(where: str, together: int) -> None:
     good, bad = loader(), loader()
-    bad.fails_at, bad.error = (0, 2), OpError("`Crop` failed at sample 7", hint="Make it smaller.")
+    bad.fails_at, bad.error = (0, 2), ap.OpError("`Crop` failed at sample 7", hint="Make it smaller.")
     bad.error.__cause__ = cause = ZeroDivisionError()
     trainer = ap.Trainer(classifier(run_eagerly=together == 1), bad if where == "training" else good)
     trainer.setup = ModelSetup(steps_per_execution=together)
-    with pytest.raises(OpError, match="sample 7") as caught:
+    with pytest.raises(ap.OpError, match="sample 7") as caught:
         trainer.fit(epochs=2, validation=None if where == "training" else bad, verbose=0)
     assert caught.value is bad.error
     assert caught.value.__cause__ is cause
@@ -215,7 +214,7 @@ def test_what_devices_cannot_evaluate_is_refused_before_training(data: Any, rows
     trainer = ap.Trainer(classifier(), source, strategy=Four(), evaluation_loader=made)
     actions: list[Any] = [lambda: trainer.fit(validation=data)] + [lambda: trainer.predict(data)] * (type(data) is Made)
     for action in actions:
-        with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
+        with pytest.raises(ap.ModelError, match=f"it has {rows} samples for devices=4") as caught:
             action()
         assert caught.value.hint == f"Leave {rows} of these samples out, or add {4 - rows}."
     assert (source.asked, [each.closed for each in made]) == ([], [True] * len(made))
@@ -258,7 +257,7 @@ def test_arrays_are_evaluated_in_the_workloads_batches_unless_told() -> None:
     ids=str,
 )
 def test_what_fit_cannot_take_is_named_with_its_value(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelError) as told:
+    with pytest.raises(ap.ModelError) as told:
         ap.Trainer(classifier(), loader()).fit(**{"epochs": 2, "verbose": 0, **given})
     assert re.search(said, f"{told.value.message} {told.value.hint}", re.DOTALL)
 
@@ -306,7 +305,7 @@ REFUSED: list[tuple[Callable[[], ap.Trainer], Callable[[ap.Trainer], object], st
 @pytest.mark.parametrize(("make", "call", "said"), REFUSED)
 def test_what_does_not_fit_is_refused_before_anything_is_trained(make: Any, call: Any, said: str) -> None:
     trainers = list[ap.Trainer]()
-    with pytest.raises(ModelError, match=said):  # noqa: PT012  some are refused as they are made
+    with pytest.raises(ap.ModelError, match=said):  # noqa: PT012  some are refused as they are made
         trainers.append(make())
         call(trainers[0])
     for made in trainers:
@@ -328,6 +327,6 @@ def test_samples_without_targets_are_predicted_and_some_other_ones_fit() -> None
 @pytest.mark.parametrize("more", [{}, {"epochs": 3}])
 def test_data_are_the_loaders_own_and_a_number_is_epochs(more: dict[str, Any]) -> None:
     with ap.Trainer(classifier(), loader()) as trainer:
-        with pytest.raises(ModelError, match="has its data already, but `fit` got array"):
+        with pytest.raises(ap.ModelError, match="has its data already, but `fit` got array"):
             trainer.fit(X, **more)
         assert trainer.fit(1, verbose=0).epoch == [0]

@@ -27,7 +27,6 @@ import threadpoolctl
 
 import autopipe as ap
 from autopipe import frameworks
-from autopipe.errors import ConfigError, LoaderError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure import description
 from autopipe.pipeline import assembly, wrap
@@ -221,7 +220,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 @pytest.mark.parametrize(("call", "said"), REFUSED)
 def test_what_cannot_be_set_is_refused(call: Callable[[], object], said: str) -> None:
-    with pytest.raises((ConfigError, WorkloadError), match=said):
+    with pytest.raises((ap.ConfigError, ap.WorkloadError), match=said):
         call()
 
 
@@ -277,7 +276,7 @@ def test_threads_share_no_place_in_a_file(tmp_path: Path, opens: Any, lock: Any,
         workload = wrap.wrap(lambda: dataset)
         said = ap.Threads.against(workload.data)
         config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 2}))
-        fails = pytest.raises(LoaderError, match="`workers` above 1 are threads of Keras, and threads would share")
+        fails = pytest.raises(ap.LoaderError, match="`workers` above 1 are threads of Keras, and threads would share")
         with contextlib.nullcontext() if against is None else fails:
             ap.make_loader(workload, config).close()
     assert str(said).startswith(str(against))
@@ -380,7 +379,7 @@ def test_a_file_that_grains_workers_import_begins_no_others(workers: int, tmp_pa
     (file := tmp_path / "train.py").write_text("wrapped = ap.wrap(batches)")
     names = {"ap": ap, "batches": Batches(), "__name__": "train"}
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: multiprocessing.current_process())
-    with pytest.raises(LoaderError, match=r"def workload") if workers else contextlib.nullcontext():
+    with pytest.raises(ap.LoaderError, match=r"def workload") if workers else contextlib.nullcontext():
         exec(compile(file.read_text(), str(file), "exec"), names)
     assert ("wrapped" in names) == (workers == 0)
 
@@ -394,7 +393,7 @@ def test_a_data_loader_that_forks_is_refused_when_it_begins_after_a_framework(mo
         forking = feeder(DataLoader(2))
         assert len(list(forking.epoch("arrays"))) == 3
     tf.constant(0)
-    with pytest.raises(LoaderError, match="forks"):
+    with pytest.raises(ap.LoaderError, match="forks"):
         next(forking.epoch("arrays"))
     begins_anew = DataLoader(2, multiprocessing.get_context("forkserver"))
     there_already = DataLoader(2)
@@ -416,7 +415,7 @@ def test_a_fork_after_a_framework_is_refused_and_no_method_settled(monkeypatch: 
     monkeypatch.setattr(multiprocessing, "get_start_method", method)
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["fork", "spawn"])
     monkeypatch.setattr(frameworks, "running_framework", lambda: "JAX")
-    with pytest.raises(LoaderError) as error:
+    with pytest.raises(ap.LoaderError) as error:
         ap.wrap(make, steps=3)  # a PyDataset goes on
     assert re.search(said, f"{error.value.message} {error.value.hint}", re.DOTALL)
     method.assert_called_with(allow_none=True)

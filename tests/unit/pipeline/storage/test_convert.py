@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, DataError, StorageError, WorkloadError
 from autopipe.pipeline.assembly import conversion_of, recipe_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
@@ -61,7 +60,7 @@ def conversion(
 def fail_at(index: int) -> Callable[[int], None]:
     def on_read(read: int) -> None:
         if read == index:
-            raise BadSampleError(f"sample {index} is broken")
+            raise ap.BadSampleError(f"sample {index} is broken")
 
     return on_read
 
@@ -86,9 +85,9 @@ def test_progress_is_told_after_each_shard_and_a_set_that_is_there_is_not_writte
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = tmp_path / "set"
-    with pytest.raises(BadSampleError, match="sample 50: sample 50 is broken"):
+    with pytest.raises(ap.BadSampleError, match="sample 50: sample 50 is broken"):
         convert(conversion(fail_at(50)), ARRAY, folder)
-    with pytest.raises(StorageError, match="conversion was begun and did not end"):
+    with pytest.raises(ap.StorageError, match="conversion was begun and did not end"):
         open_set(folder, conversion(), ARRAY)
     assert not [*folder.glob(".shard-*")]
     (folder / ".shard-1-killed").mkdir()
@@ -109,9 +108,9 @@ def test_a_shard_that_was_damaged_is_written_again(tmp_path: Path, whole: dict[s
     else:
         file.write_bytes(bytes(file.stat().st_size - (damage == "cut")))
     if damage != "changed":  # which no size tells
-        with pytest.raises(StorageError, match=r"1 of 8 shards are missing or not whole, .* number 3.*Run the same"):
+        with pytest.raises(ap.StorageError, match=r"1 of 8 shards are missing or not whole, .* number 3.*Run the same"):
             open_set(folder, conversion(), ARRAY)
-    with pytest.raises(BadSampleError):  # the run is stopped, and goes on
+    with pytest.raises(ap.BadSampleError):  # the run is stopped, and goes on
         convert(conversion(fail_at(39)), ARRAY, folder)
     assert convert(conversion(), ARRAY, folder).samples == 13
     assert content(folder) == whole
@@ -122,7 +121,7 @@ def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes
     for number in (2, 0):  # on two machines
         assert convert(conversion(), ARRAY, tmp_path / f"{number}", part=(number, 3)).record is None
         shutil.copytree(tmp_path / f"{number}", folder, dirs_exist_ok=True)
-    with pytest.raises(StorageError, match=r"not complete: 3 of 8 shards are missing .* the first is number 1"):
+    with pytest.raises(ap.StorageError, match=r"not complete: 3 of 8 shards are missing .* the first is number 1"):
         finish(folder)
     convert(conversion(), ARRAY, folder, part=(1, 3))
     finish(folder)
@@ -153,18 +152,18 @@ def test_a_full_disk_keeps_what_was_finished_and_a_short_one_is_refused(tmp_path
     encoded = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
     made: dict[str, Any] = {"make": lambda index: b"%d" % index, "spec": encoded}
     said = r"disk is full.* after 39 of 100 samples\. These are kept.*goes on from there"
-    with pytest.raises(StorageError, match=said):
+    with pytest.raises(ap.StorageError, match=said):
         convert(conversion(fill_disk, **made), TFRecord(), folder)
     assert convert(conversion(**made), TFRecord(), folder).kept == 39
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(total=10**9, free=1000))
-    with pytest.raises(StorageError, match=r"1 MiB are needed in .*, but 1000 B are free"):
+    with pytest.raises(ap.StorageError, match=r"1 MiB are needed in .*, but 1000 B are free"):
         convert(conversion(), ARRAY, tmp_path / "short")
     assert content(tmp_path / "short") == {}
 
 
 def test_two_at_once_are_refused_and_other_parts_are_not(tmp_path: Path) -> None:
     said = "Another conversion is at work"
-    with filelock.FileLock(tmp_path / ".lock-0-of-1"), pytest.raises(StorageError, match=said):
+    with filelock.FileLock(tmp_path / ".lock-0-of-1"), pytest.raises(ap.StorageError, match=said):
         convert(conversion(), ARRAY, tmp_path)
     with filelock.FileLock(tmp_path / ".lock-0-of-2"):
         convert(conversion(), ARRAY, tmp_path, part=(1, 2))
@@ -184,10 +183,10 @@ def test_a_stale_set_is_named(tmp_path: Path, changes: dict[str, Any], message: 
     convert(made, ARRAY, tmp_path, part=(0, 1) if complete else (0, 2))
     before = content(tmp_path)
     for call in (lambda: convert(stale, ARRAY, tmp_path), lambda: open_set(tmp_path, stale, ARRAY))[: 1 + complete]:
-        with pytest.raises(StorageError, match=message):
+        with pytest.raises(ap.StorageError, match=message):
             call()
     if complete:
-        with pytest.raises(StorageError, match="is kept as array, not as tfrecord"):
+        with pytest.raises(ap.StorageError, match="is kept as array, not as tfrecord"):
             open_set(tmp_path, made, STORAGES["tfrecord"])
     assert before == content(tmp_path)
 
@@ -198,24 +197,24 @@ def test_an_edited_record_is_told(tmp_path: Path, part: tuple[int, int]) -> None
     (path,) = tmp_path.glob("*.json")
     path.write_text(path.read_text().replace("no ops", "some ops"))
     for call in (lambda: finish(tmp_path), lambda: convert(conversion(), ARRAY, tmp_path)):
-        with pytest.raises(StorageError, match=rf"{path.name}` was edited .* seal does not match"):
+        with pytest.raises(ap.StorageError, match=rf"{path.name}` was edited .* seal does not match"):
             call()
 
 
 def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
     convert(conversion(ops_digest="others"), ARRAY, tmp_path / "a")
-    with pytest.raises(StorageError, match=r"has no set of the 100 samples after 0 ops.*made by other ops"):
+    with pytest.raises(ap.StorageError, match=r"has no set of the 100 samples after 0 ops.*made by other ops"):
         find(tmp_path, conversion(), ARRAY)
     convert(conversion(), ARRAY, tmp_path / "b")
     assert find(tmp_path, conversion(), ARRAY).folder.path == tmp_path / "b"
     assert find(tmp_path / "b", conversion(), ARRAY).folder.path == tmp_path / "b"
-    with pytest.raises(StorageError, match="has no set of"):
+    with pytest.raises(ap.StorageError, match="has no set of"):
         find(tmp_path / "nowhere", conversion(), ARRAY)
 
 
 def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path: Path) -> None:
     convert(conversion(), ARRAY, tmp_path)
-    with pytest.raises(StorageError, match=r"Sample 0 of the set .* is not what the source gives now"):
+    with pytest.raises(ap.StorageError, match=r"Sample 0 of the set .* is not what the source gives now"):
         verify(open_set(tmp_path, conversion(), ARRAY), conversion(make=lambda index: (numbers(index + 1)[0], index)))
 
 
@@ -229,7 +228,7 @@ def test_a_sample_that_the_source_gives_otherwise_is_found_by_verifying(tmp_path
     ids=["image", "label", "large label"],
 )
 def test_a_sample_of_another_dtype_is_named(tmp_path: Path, odd: tuple[Any, Any], said: str) -> None:
-    with pytest.raises(WorkloadError, match=f"but sample 5 is {said}"):
+    with pytest.raises(ap.WorkloadError, match=f"but sample 5 is {said}"):
         convert(conversion(make=lambda index: odd if index == 5 else numbers(index)), ARRAY, tmp_path)
 
 
@@ -246,21 +245,21 @@ def test_samples_of_unexpected_shapes_are_kept_too(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("important")
-    with pytest.raises(StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
+    with pytest.raises(ap.StorageError, match=r"must hold nothing else, but .* has 1 other files: `thesis\.tex`"):
         convert(conversion(), ARRAY, tmp_path / "full")
     assert set(content(tmp_path / "full")) == {"thesis.tex"}
     convert(conversion(), ARRAY, tmp_path / "part", part=(0, 2))
     (tmp_path / "part" / "notes.txt").write_text("mine")
-    with pytest.raises(StorageError, match=r"`notes\.txt`"):
+    with pytest.raises(ap.StorageError, match=r"`notes\.txt`"):
         convert(conversion(), ARRAY, tmp_path / "part")
     (tmp_path / "locked" / ".lock-0-of-1").mkdir(parents=True)  # as in a folder that is read-only, it cannot be opened
-    with pytest.raises(StorageError, match=rf"`{tmp_path}/locked` cannot be written to: .*Choose another folder"):
+    with pytest.raises(ap.StorageError, match=rf"`{tmp_path}/locked` cannot be written to: .*Choose another folder"):
         convert(conversion(), ARRAY, tmp_path / "locked")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written to: File exists"):
+    with pytest.raises(ap.StorageError, match="cannot be written to: File exists"):
         convert(conversion(), ARRAY, tmp_path / "file")
     for part in ((1, 1), (-1, 2), (0, 0)):
-        with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
+        with pytest.raises(ap.ConfigError, match=r"`part` must be \(i, n\)"):
             convert(conversion(), ARRAY, tmp_path, part=part)
 
 
@@ -292,11 +291,11 @@ def at(samples: int, act: Callable[[], object]) -> Callable[[int, int], None]:
 )
 def test_a_file_spoilt_meanwhile_is_named(photos: Path, tmp_path: Path, befalls: Callable[[Path], None]) -> None:
     made = of_photos(photos)
-    with pytest.raises(BadSampleError, match=r"sample 63\b.*9\.jpg"):
+    with pytest.raises(ap.BadSampleError, match=r"sample 63\b.*9\.jpg"):
         convert(made, ARRAY, tmp_path / "set", on_progress=at(0, lambda: befalls(photos / "class_1" / "9.jpg")))
     assert len([*(tmp_path / "set").glob("x-*.npy")]) == 7
     assert not [*(tmp_path / "set").glob(".shard-*")]
-    with pytest.raises(StorageError, match="begun and did not end"):
+    with pytest.raises(ap.StorageError, match="begun and did not end"):
         open_set(tmp_path / "set", made, ARRAY)
 
 
@@ -307,7 +306,7 @@ def test_a_file_that_grew_after_it_was_read_makes_no_set(photos: Path, tmp_path:
     def grow() -> None:
         first.write_bytes(first.read_bytes() + b"more")
 
-    with pytest.raises(StorageError, match=r"was made from other data \(sizes"):
+    with pytest.raises(ap.StorageError, match=r"was made from other data \(sizes"):
         convert(made, ARRAY, tmp_path / "set", on_progress=at(32, grow))
     with pytest.raises(ap.AutopipeError):
         open_set(tmp_path / "set", made, ARRAY)
@@ -329,7 +328,7 @@ def test_a_target_is_one_whole_number_or_a_mask_or_nothing(part: Field | None) -
 def test_an_unsigned_label_that_int64_does_not_hold_is_refused() -> None:
     spec = SampleSpec(ENCODED, target((), "uint64"))
     assert TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63 - 1))]) > 0
-    with pytest.raises(StorageError, match=r"from -2\*\*63 to 2\*\*63 - 1, but got 9223372036854775808\."):
+    with pytest.raises(ap.StorageError, match=r"from -2\*\*63 to 2\*\*63 - 1, but got 9223372036854775808\."):
         TFRecord().sample_bytes(spec, [(b"image", np.uint64(2**63))])
 
 
@@ -377,7 +376,7 @@ def test_an_open_set_that_is_cut_or_on_a_broken_disk_is_told(kept: Any, befalls:
     with maker(), ap.make_loader(workload, config) as loader:
         assert sum(len(batch[0]) for batch in loader.epoch(0)) == KEPT
         befalls(folder)
-        with pytest.raises(BadSampleError, match=rf"`{folder}/[a-z]+-\d+\.[a-z]+` {said}"):
+        with pytest.raises(ap.BadSampleError, match=rf"`{folder}/[a-z]+-\d+\.[a-z]+` {said}"):
             list(chain.from_iterable(map(loader.epoch, range(1, 100))))  # the first ones may have been read before
 
 
@@ -396,16 +395,16 @@ def test_a_set_that_vanishes_is_read_on_while_it_is_open_and_else_told(kept: Any
         first = [batch[0].copy() for batch in loader.epoch(0)]
         shutil.rmtree(folder)
         np.testing.assert_array_equal(first, [batch[0] for batch in loader.epoch(0)])
-        with pytest.raises(BadSampleError, match=rf"set in `{folder}` cannot be read: No such file or directory\."):
+        with pytest.raises(ap.BadSampleError, match=rf"set in `{folder}` cannot be read: No such file or directory\."):
             list(later.epoch(0))
 
 
 def test_a_process_that_cannot_open_another_file_is_told_and_no_sample_is_bad(kept: Any) -> None:
     workload, config, _ = kept
     source = recipe_of(workload, config, make_plan(workload)).source
-    with damage.no_other_file(), pytest.raises(DataError, match="cannot be read: Too many open files") as caught:
+    with damage.no_other_file(), pytest.raises(ap.DataError, match="cannot be read: Too many open files") as caught:
         source.read(0)
-    assert not isinstance(caught.value, BadSampleError)
+    assert not isinstance(caught.value, ap.BadSampleError)
 
 
 LARGE = (64, 64, 3)
@@ -421,7 +420,7 @@ def test_arrays_in_a_file_that_is_cut_short_are_told(tmp_path: Path, row: tuple[
     kernel, indices, batch = Kernel(recipe), np.arange(KEPT), recipe.spec.empty(KEPT)
     kernel.fill(0, indices, batch)
     os.truncate(tmp_path / "x.npy", 130)
-    with pytest.raises(BadSampleError, match=rf"`{tmp_path}/x\.npy` is cut short: it ends before byte"):
+    with pytest.raises(ap.BadSampleError, match=rf"`{tmp_path}/x\.npy` is cut short: it ends before byte"):
         kernel.fill(1, indices, batch)
-    with pytest.raises(BadSampleError, match="is cut short"):
+    with pytest.raises(ap.BadSampleError, match="is cut short"):
         arrays.digest()

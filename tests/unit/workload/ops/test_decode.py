@@ -12,7 +12,6 @@ import simplejpeg
 from hypothesis import given, strategies
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.workload.digests import ops_digest
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import decode
@@ -109,7 +108,7 @@ def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
     ],
 )
 def test_what_has_no_plain_code_is_refused(op: ap.Decode, library: Library, said: str) -> None:
-    with pytest.raises(PlainCodeError, match=said):
+    with pytest.raises(ap.PlainCodeError, match=said):
         list(op.plain(masked_step(np.dtype(np.float32), 2), library))
 
 
@@ -145,7 +144,7 @@ OTHER_DEPTHS = {
 @pytest.mark.parametrize("found", OTHER_DEPTHS)
 def test_a_file_of_another_depth_is_refused(found: str) -> None:
     file, dtype = OTHER_DEPTHS[found]
-    with pytest.raises(BadSampleError, match=f"must be of {dtype}, .* of {found.partition(',')[0]}"):
+    with pytest.raises(ap.BadSampleError, match=f"must be of {dtype}, .* of {found.partition(',')[0]}"):
         pixels_of(file, ap.Decode(dtype=dtype))  # type: ignore[arg-type]
 
 
@@ -161,7 +160,7 @@ def test_a_changed_tiff_file_gives_an_image_of_the_dtype_or_is_refused(data: str
         if place < len(file):
             file[place] = data.draw(strategies.integers(0, 255))
     whole = bytes(file[: data.draw(strategies.integers(0, len(file)) | strategies.just(len(file)))])
-    with contextlib.suppress(BadSampleError):
+    with contextlib.suppress(ap.BadSampleError):
         found = pixels_of(whole, ap.Decode(3, dtype=dtype, max_pixels=1 << 12))  # type: ignore[arg-type]  # one of both
         assert (found.dtype, found.shape[2]) == (dtype, 3)
 
@@ -197,17 +196,17 @@ def damaged(data: bytes) -> bytes:
 def test_a_damaged_jpeg_is_taken_on_request_but_not_one_that_is_cut_short_and_four_inks_are_left_to_opencv() -> None:
     data = damaged(FILES["jpeg"])
     for channels in (None, 3, 1):
-        with pytest.raises(BadSampleError, match=r"damaged: Corrupt JPEG data.*strict=False"):
+        with pytest.raises(ap.BadSampleError, match=r"damaged: Corrupt JPEG data.*strict=False"):
             decode(data, channels)
     np.testing.assert_array_equal(decode(data, 3, strict=False), by_opencv(data))
-    with pytest.raises(BadSampleError, match="truncated") as told:
+    with pytest.raises(ap.BadSampleError, match="truncated") as told:
         decode(data[:-9], 3)
     assert "strict=False" not in str(told.value)  # which refuses it, too
-    with pytest.raises(BadSampleError, match="truncated"):
+    with pytest.raises(ap.BadSampleError, match="truncated"):
         decode(data[:-9], 3, strict=False)
     data = simplejpeg.encode_jpeg(np.ascontiguousarray(np.dstack([SMOOTH, SMOOTH[..., :1]])), colorspace="CMYK")
     np.testing.assert_array_equal(decode(data, 3), by_opencv(data))
-    with pytest.raises(BadSampleError, match="damaged"):
+    with pytest.raises(ap.BadSampleError, match="damaged"):
         decode(damaged(data), 3)
 
 
@@ -216,7 +215,7 @@ def test_a_png_with_any_changed_byte_is_refused(name: str) -> None:
     data = FILES[name]
     for place in range(60, len(data) - 12, 37):
         changed = data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
-        with pytest.raises(BadSampleError):
+        with pytest.raises(ap.BadSampleError):
             decode(changed, 3)
 
 
@@ -228,7 +227,7 @@ def test_an_image_of_too_many_pixels_is_refused_before_decoding(name: str, monke
         assert (pixels.shape, str(pixels.dtype)) == ((29, 41, channels), "uint8")
     monkeypatch.setattr(cv2, "imdecode", None)
     monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
-    with pytest.raises(BadSampleError, match=r"at most 1,188 pixels, but its header says 41 x 29.*max_pixels"):
+    with pytest.raises(ap.BadSampleError, match=r"at most 1,188 pixels, but its header says 41 x 29.*max_pixels"):
         decode(FILES[name], 3, max_pixels=29 * 41 - 1)
 
 
@@ -251,17 +250,17 @@ def test_a_small_file_that_claims_to_be_huge_and_a_deep_one_that_is_too_large_ar
     data = bytearray(FILES["jpeg"])
     at = data.index(b"\xff\xc0") + 5
     data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
-    with pytest.raises(BadSampleError, match="20000 x 20000"):
+    with pytest.raises(ap.BadSampleError, match="20000 x 20000"):
         decode(bytes(data), 3)
     three = FILES["progressive jpeg"], FILES["jpeg"], FILES["progressive jpeg"][:8]
     assert [ap.Decode.is_progressive(each) for each in three] == [True, False, False]
-    with pytest.raises(BadSampleError, match="at most 100 pixels"):
+    with pytest.raises(ap.BadSampleError, match="at most 100 pixels"):
         pixels_of(encoded(DEEP, ".png"), ap.Decode(dtype="uint16", max_pixels=100))
 
 
 @pytest.mark.parametrize(("data", "said"), [(b"", "0 bytes"), (b"GIF89a", "cannot decode"), ("text", "must be bytes")])
 def test_what_is_no_image_is_refused_and_arrays_pass_unchanged(data: Any, said: str) -> None:
-    with pytest.raises(BadSampleError, match=said):
+    with pytest.raises(ap.BadSampleError, match=said):
         decode(data, 3)
     spec = SampleSpec(Field(FieldKind.IMAGE, SMOOTH.shape, SMOOTH.dtype), Field(FieldKind.LABEL, (), np.dtype("int64")))
     assert ap.Decode().apply((SMOOTH, 3), spec, np.empty(0)) == (SMOOTH, 3)
@@ -323,7 +322,7 @@ def test_a_workload_reduces_to_the_size_of_the_resize_that_follows_or_names_one(
     assert ops_digest(found[:1]) != ops_digest([ap.Decode()])
     assert ops_digest(found[:1]) == ops_digest(ops(*found)[:1])
     for rest in ((), (ap.RandomFlip(), ap.Resize(8, 8))):
-        with pytest.raises(ConfigError, match="needs a resize"):
+        with pytest.raises(ap.ConfigError, match="needs a resize"):
             ops(ap.Decode(reduce=True), *rest)
-    with pytest.raises(ConfigError, match="reduce=True"):
+    with pytest.raises(ap.ConfigError, match="reduce=True"):
         decoded(jpeg(9, 9), reduce=True)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import AutopipeError, BadSampleError, DataWarning, OpError, WorkloadError
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
@@ -78,7 +77,7 @@ def test_impossible_settings(approved: Approved, monkeypatch: pytest.MonkeyPatch
 def test_a_setting_of_another_kind_is_refused_in_words(op: Op) -> None:
     others: tuple[Any, ...] = (None, "x", [], {}, -1, 1.5, float("nan"), True, (None, None), ("a", "b"), object())
     for field, value in itertools.product(dataclasses.fields(op), others):
-        with contextlib.suppress(AutopipeError):  # a few are taken, and no other error is raised
+        with contextlib.suppress(ap.AutopipeError):  # a few are taken, and no other error is raised
             dataclasses.replace(op, **{field.name: value})
 
 
@@ -121,7 +120,7 @@ CHANGING: list[PixelOp] = [
 def test_rows_of_numbers_and_volumes_are_refused_unless_each_pixel_is_changed_alone(op: PixelOp, shape: Any) -> None:
     sample = np.zeros(shape, np.uint8), 1
     ap.RandomBrightness().check(sample, LABELLED)
-    with pytest.raises(OpError, match=rf"`{op.name}` changes images .*{re.escape(str(shape))}\. .*ap\.Map"):
+    with pytest.raises(ap.OpError, match=rf"`{op.name}` changes images .*{re.escape(str(shape))}\. .*ap\.Map"):
         op.check(sample, LABELLED)
 
 
@@ -155,7 +154,7 @@ def test_colours_become_classes_of_as_many_bits_as_they_need_and_others_the_one_
         assert found.dtype == ("uint8" if colours < 256 else "uint16")
         np.testing.assert_array_equal(found, wanted)
     mask[3, 4] = (0, 0, 1)
-    refused = pytest.raises(BadSampleError, match=rf"\(0, 0, 1\), which is not one of the palette's {colours}")
+    refused = pytest.raises(ap.BadSampleError, match=rf"\(0, 0, 1\), which is not one of the palette's {colours}")
     with contextlib.nullcontext() if unknown is not None else refused:
         assert op.apply((IMAGE, mask), MASKED, np.empty(0))[1][3, 4] == unknown
 
@@ -219,7 +218,7 @@ FILLING = [ap.Pad(9, 9), ap.ResizeKeepingAspect(12, 12), SHIFT, ap.RandomErasing
 @pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
 def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: float) -> None:
     filling = dataclasses.replace(op, mask_value=value)
-    with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
+    with pytest.raises(ap.OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
         plan(PLACES.astype(dtype)[None].repeat(4, axis=0), filling)
     random = np.full(op.draws, 0.25)
     with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", PLACES.shape), random)
@@ -322,7 +321,7 @@ TOLD: list[Any] = [  # x, y, ops and what is said
 
 @pytest.mark.parametrize(("x", "y", "ops", "said"), TOLD, ids=range(len(TOLD)))
 def test_what_ops_would_make_of_samples_they_are_not_for_is_told(x: Any, y: Any, ops: Any, said: str | None) -> None:
-    with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
+    with pytest.warns(ap.DataWarning, match=said) if said else contextlib.nullcontext():
         plan(y, *ops, x=x)
 
 
@@ -368,7 +367,7 @@ def test_functions_that_do_not_repeat_and_what_images_cannot_hold_are_refused(
     x: Any, op: Op, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("autopipe.workload.ops.custom._PATIENCE_SECONDS", 60)  # on a busy machine it is called as often
-    with pytest.raises(OpError, match=said[0]) as error:
+    with pytest.raises(ap.OpError, match=said[0]) as error:
         plan(np.arange(4), op, x=x[None].repeat(4, axis=0))
     assert re.search(said[1], str(error.value.hint))
 
@@ -493,11 +492,11 @@ def test_a_sample_is_mixed_by_chance_and_what_follows_on_each_value_alone_may_ru
 @pytest.mark.parametrize(
     ("ops", "labels", "error", "said"),
     [
-        ([ap.MixUp()], np.arange(5), OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
-        ([ap.CutMix()], np.arange(5), OpError, r"CutMix.*ap\.OneHot"),
-        ([ap.MixUp()], MASKS, OpError, "class numbers"),
-        ([ap.Cast("int32"), ap.MixUp()], np.eye(5), OpError, r"mixes levels or floats, but got int32.*float32"),
-        ([ap.OneHot(5), ap.MixUp(), ap.RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
+        ([ap.MixUp()], np.arange(5), ap.OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
+        ([ap.CutMix()], np.arange(5), ap.OpError, r"CutMix.*ap\.OneHot"),
+        ([ap.MixUp()], MASKS, ap.OpError, "class numbers"),
+        ([ap.Cast("int32"), ap.MixUp()], np.eye(5), ap.OpError, r"mixes levels or floats, but got int32.*float32"),
+        ([ap.OneHot(5), ap.MixUp(), ap.RandomFlip()], np.arange(5), ap.WorkloadError, "behind `RandomFlip`"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused_when_a_loader_opens(ops: Any, labels: Any, error: Any, said: str) -> None:
