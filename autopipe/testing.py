@@ -389,11 +389,11 @@ def check_loader(
             del left
             held = [(batch, finished(made, [batch])[0]) for batch in made.batches(2)]
             _require_epoch(wanted[2], [copy for _, copy in held], f"{rule}, behind an epoch that was left")
-            _require_epoch([copy for _, copy in held], finished(made, [each for each, _ in held]),
-                           f"{rule} nobody writes to a batch that is held")  # fmt: skip
             next(epoch := made.epoch(3))  # type: ignore[assignment]
             del epoch
             state, after = made.state_dict(), made.batches(0)
+        _require_epoch([copy for _, copy in held], finished(made, [each for each, _ in held]),
+                       f"{rule} nobody writes to a batch that is held, and it outlives its loader")  # fmt: skip
         with contextlib.suppress(LoaderError):
             next(after)
             raise AssertionError(f"{rule} a loader that is closed raises LoaderError")

@@ -1,7 +1,5 @@
 """What every test shares. Fixtures that only one folder needs belong in that folder's own conftest.py."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """A real Chromium without a window, and a report to look at with it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Train in this process on DEVICES of one strategy; write what came of it as JSON to FOLDER. Usage: DEVICES FOLDER"""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """What each op has to give, written with NumPy alone. `test_ops.py` fails while an op has no entry in `CASES`."""
 
-from __future__ import annotations
-
 import colorsys
 import dataclasses
 import io

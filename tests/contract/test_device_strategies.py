@@ -1,7 +1,5 @@
 """What every device strategy must do, on each backend: train the same from the same batches. No real accelerators."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

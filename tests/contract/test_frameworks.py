@@ -1,7 +1,5 @@
 """What `autopipe.frameworks` takes for granted of Keras and TensorFlow: each test fails on a version that differs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What every loader must do, whatever its knobs: hand over the batches that (workload, seed, epoch) alone fix."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -19,6 +17,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe import testing
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching import kernel
 from autopipe.pipeline.config import STORAGES, Kept, LoaderConfig
@@ -163,6 +162,13 @@ def exact_digest(photos: Path, epoch: int, channels: str = "last", on_bad_sample
     return digest([(x.transpose(0, 3, 1, 2), y) for x, y in batches] if channels == "first" else batches)
 
 
+def test_it_keeps_the_contract_of_loaders(photos: Path, loader: LoaderConfig) -> None:
+    workload = exact_workload(photos)
+    testing.check_loader(loader, workload, [{}])
+    assert_same(dataclasses.replace(workload, shuffle=ap.Blocks(size=4, mixed=2)), loader, [0], shard=(1, 3))
+    assert_same(dataclasses.replace(workload, shuffle=False, drop_remainder=True), loader, [3])
+
+
 def test_the_batches_are_a_function_of_workload_seed_and_epoch(
     photos: Path, forms: str, loader: LoaderConfig, settings: Mapping[str, Any]
 ) -> None:
@@ -247,40 +253,6 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch_also_with_other_
     other = dataclasses.replace(workload, shuffle=ap.Blocks(size=4) if shuffle is True else True)
     with opened(other, loader) as made, pytest.raises(ap.ConfigError):
         made.load_state_dict(state)
-
-
-def test_an_epoch_left_in_the_middle_disturbs_no_other_and_a_closed_loader_says_so(
-    photos: Path, loader: LoaderConfig
-) -> None:
-    with opened(exact_workload(photos), loader) as made:
-        for epoch in (0, 5, 0):
-            batches = made.batches(epoch)
-            next(batches)
-            del batches
-        assert exact_digest(photos, 1) == digest(finished(made, made.batches(1)))
-        batches = made.batches(0)
-        x, _ = next(batches)
-        kept = x.copy()
-        made.close()
-    np.testing.assert_array_equal(kept, x)  # it outlives the loader
-    for read in (batches, made.batches(1)):
-        with pytest.raises(ap.LoaderError, match="closed"):
-            next(read)
-
-
-def test_shards_are_disjoint_and_cover_the_epoch_and_a_short_last_batch_is_dropped_if_told(
-    photos: Path, loader: LoaderConfig
-) -> None:
-    workload = exact_workload(photos)
-    seen: list[int] = []
-    for part in range(3):
-        with opened(workload, loader, shard=(part, 3)) as made:
-            batches = finished(made, made.batches(1))
-            assert digest(expected_batches(workload, 1, (part, 3))) == digest(batches)
-            seen += [int(label) for _, y in batches for label in np.argmax(y, axis=1)]
-    assert list(range(23)) == sorted(seen)
-    assert_same(dataclasses.replace(workload, shuffle=ap.Blocks(size=4, mixed=2)), loader, [0], shard=(1, 3))
-    assert_same(dataclasses.replace(workload, shuffle=False, drop_remainder=True), loader, [3])
 
 
 SMALL: dict[str, list[Any]] = {

@@ -1,7 +1,5 @@
 """What every op must do, wherever it runs: give what its reference in `op_references.py` gives, and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterator

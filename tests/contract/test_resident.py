@@ -1,7 +1,5 @@
 """The contract of loaders over samples on the device, here the CPU, on TensorFlow and JAX; by ops that move pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every source must do, those of extensions too: give each sample by its number, and say what it reads."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import gc

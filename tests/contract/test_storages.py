@@ -1,7 +1,5 @@
 """What every storage form must do. A new form is done when this passes as it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from pathlib import Path

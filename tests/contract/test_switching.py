@@ -1,7 +1,5 @@
 """Loaders take each other's place between any two batches, and the training gets the batches of one that stays."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path

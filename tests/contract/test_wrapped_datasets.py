@@ -1,7 +1,5 @@
 """What every loader must do with a dataset whose `dataset[i]` is a batch: hand over Keras's batches, epoch by epoch."""
 
-from __future__ import annotations
-
 import random
 import sys
 import types

@@ -1,7 +1,5 @@
 """A ceiling of round figures: reading, Decode, RandomFlip, batching and Rescale on two cores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung

@@ -1,7 +1,5 @@
 """Programs run as users run them: in a process of their own, with this checkout's `autopipe`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Image files in folders of classes, and ways in which files are damaged."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import resource

@@ -1,7 +1,5 @@
 """What is known of a workload and a machine, of which what is not named is as usual; and measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeVar
 

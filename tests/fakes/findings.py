@@ -1,7 +1,5 @@
 """Profiles with all that a search found, made by a search over the analytic surface: for tests of reports."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -3,8 +3,6 @@
 What is replaced is what looks at the machine, and the child process that runs trials; all the rest is as users have it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

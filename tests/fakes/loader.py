@@ -1,7 +1,5 @@
 """A loader over arrays in memory, for whoever tests what comes after loaders. No workers; only the order is random."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """NIfTI volumes as the standard lays them out, written without a library of it."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

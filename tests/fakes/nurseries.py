@@ -4,8 +4,6 @@ Many tests of batches open loaders of processes, each of which starts a nursery:
 really started is tested in `test_process.py` and `test_loader_faults.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import operator
 import os

@@ -1,7 +1,5 @@
 """Plays the module `pynvml` on a machine with as many GPUs as wanted, some of whose calls fail."""
 
-from __future__ import annotations
-
 import operator
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Profiles of machines that nobody here has, for tests of what is made of them."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report of a measurement, kept; and what is printed for people, as text."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path

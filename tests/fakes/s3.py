@@ -3,8 +3,6 @@
 Nothing here waits longer than `PATIENCE_SECONDS`. The server checks no signature: what credentials do is botocore's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import http.server

@@ -1,7 +1,5 @@
 """A short search over the analytic surface whose study is kept, and to which something happens in the middle."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

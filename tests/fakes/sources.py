@@ -1,7 +1,5 @@
 """A source of whatever samples a test makes up, and a function that fails at first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

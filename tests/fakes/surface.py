@@ -4,8 +4,6 @@ It knows things that the cost model (`predict`) does not: how each loader scales
 machine is like (`quirks`). So a search over it is a search, and yet exact, seeded and done in milliseconds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

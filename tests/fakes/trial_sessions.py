@@ -3,8 +3,6 @@
 Loaded in child processes by name, "trial_sessions:FakeSession". The option `fault` says what happens.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A web server on loopback, which has what a test puts there, sends ranges, and fails as a test wants it to."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import re

@@ -1,7 +1,5 @@
 """What users have of their own: sources and functions, in a module that needs no autopipe. Tests copy it as `mine`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Usage, in the folder of the files and of given.pickle: python ejected_run.py
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import pickle

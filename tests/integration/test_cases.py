@@ -2,8 +2,6 @@
 thing says it, by name and with its figures. How it is worded is not tested.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -17,36 +15,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 HEAD = """
 import os
 import threading
-
 import cv2
 import keras
 import numpy as np
-
 import autopipe as ap
-
 x = np.random.default_rng(0).random((96, 8, 8, 3), "float32")
 y = np.arange(96, dtype="int32") % 2
-
-
 def build_model():
     layers = [keras.Input((None, None, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)]
     model = keras.Sequential(layers)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
-
-
 class Data(keras.utils.PyDataset):
     def __len__(self):
         return 12
-
     def __getitem__(self, index):
         rows = slice(8 * index, 8 * index + 8)
         return self.changed(x[rows]), y[rows]
-
     def changed(self, images):
         return images
-
-
 def of_photos(write):
     for kind in ("a", "b"):
         os.makedirs(f"photos/{kind}", exist_ok=True)

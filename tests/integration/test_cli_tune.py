@@ -5,8 +5,6 @@ Runs on JAX, which is imported in a second; few commands, because each starts a 
 Below: `autopipe measure` of batch sizes, virtual devices and a dataset of the user's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

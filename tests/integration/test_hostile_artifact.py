@@ -1,7 +1,5 @@
 """SECURITY.md, rule by rule: what somebody who can edit `autopipe.json`, and nothing else, can have run."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from collections.abc import Iterator

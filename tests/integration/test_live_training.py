@@ -1,7 +1,5 @@
 """Trainings that tune themselves: the weights are those of a fixed pipeline, whatever is tried meanwhile."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import signal

@@ -1,7 +1,5 @@
 """What goes wrong under a loader, and that it ends in a clear error and leaves nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

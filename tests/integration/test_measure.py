@@ -3,8 +3,6 @@
 How fast anything runs is not tested; what is said of it is.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -4,8 +4,6 @@ The commands of all pages exist. What a tune prints as the next step is pasted i
 examples/migrate each script after its migration trains; those before it are what others wrote, and are not run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

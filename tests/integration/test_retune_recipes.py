@@ -3,8 +3,6 @@
 Where the tools that read them are needed, it is `tests/recipes`'s.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -2,8 +2,6 @@
 fails in the middle ends with its best, and what was measured is not lost.
 """
 
-from __future__ import annotations
-
 import random
 import resource
 import signal

@@ -4,8 +4,6 @@ Not tested here: a kill by the kernel for memory (it would take the machine alon
 tests/unit/measure/trial.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

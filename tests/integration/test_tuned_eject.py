@@ -3,8 +3,6 @@
 All of them run in one process, which imports the frameworks once; each test looks at what came of its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import pickle

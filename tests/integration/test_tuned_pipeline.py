@@ -4,8 +4,6 @@ What `autopipe check` says of its profile with a real child that trains, and wha
 that is killed and started again.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import runpy

@@ -1,7 +1,5 @@
 """What goes wrong in a dataset of the user's that has an index of batches: one sentence, no hang, nothing is left."""
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os

@@ -1,7 +1,5 @@
 """Whatever an artifact's file holds, reading it gives an artifact or says what is wrong with it."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import io

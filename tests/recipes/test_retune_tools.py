@@ -3,8 +3,6 @@
 `make test-recipes` installs the tools. Airflow is in an environment of its own, since it wants versions of its own.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

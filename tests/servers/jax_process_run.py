@@ -3,8 +3,6 @@
 Usage: KERAS_BACKEND=jax python -m tests.servers.jax_process_run RANK RANKS PORT FOLDER TASK
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

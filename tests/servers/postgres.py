@@ -1,7 +1,5 @@
 """A PostgreSQL server for tests: started on a Unix socket in a folder of its own, and killed when the test wants it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd
@@ -32,10 +30,6 @@ class Postgres:
 
     def stop(self) -> None:
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "-w", "stop")
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
 
     def empty(self, name: str) -> str:
         """Create a database without tables, and return its URL."""

@@ -1,7 +1,5 @@
 """Many jobs of a fleet at once. What one job does is tested in tests/unit/artifact."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

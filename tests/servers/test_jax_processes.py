@@ -1,7 +1,5 @@
 """Two JAX processes on loopback, with real collectives, train what one process trains, each on half of a batch."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

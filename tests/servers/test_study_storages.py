@@ -1,7 +1,5 @@
 """Studies in a PostgreSQL server: the same result, also if the server goes away."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import warnings

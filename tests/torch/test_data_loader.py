@@ -1,7 +1,5 @@
 """torch's `DataLoader`, wrapped and diagnosed, on each backend. `make test-torch` runs it, which installs torch."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """`ap.live` of a torch `DataLoader`: its order, its collating, its tensors."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

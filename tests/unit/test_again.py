@@ -1,7 +1,5 @@
 """What is printed as a next step works as printed."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import shlex

@@ -1,7 +1,5 @@
 """The functions of `ap` that answer what a command of the same name does: what they take, and how they show it."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

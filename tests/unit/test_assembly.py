@@ -1,7 +1,5 @@
 """How a workload and a configuration are put together into a job; the loaders themselves are in tests/contract."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`ap.live`: the batches of a plain loop, in its order and its containers, whatever makes them."""
 
-from __future__ import annotations
-
 import collections
 import gc
 import hashlib

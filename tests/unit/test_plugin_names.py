@@ -1,7 +1,5 @@
 """What must be known of a plugin it says itself: nobody else knows it by its name, and few import it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -33,7 +31,7 @@ NAMES = {
     **PUBLIC,
 }
 OTHER_THINGS = {"grain", "remote", "scale", "keras", "wrapped"}  # of the same name: Grain and Keras themselves, say
-ELSEWHERE = {
+ELSEWHERE = {  # literals that are another thing of the same name
     ("pipeline/devices/feed.py", "diagnose"): "a method of loaders",
     ("measure/bench.py", "resident"): "the identity of a loader that repeats one batch",
     ("workload/sample.py", "array"): "a field's kind",
@@ -41,8 +39,7 @@ ELSEWHERE = {
     ("workload/data/paths.py", "tfrecord"): "the folder of the record index",
     ("frameworks/tfdata.py", "Map"): "a step of tf.data",
 }
-"""Literals that are another thing of the same name."""
-USERS = {
+USERS = {  # modules that import a plugin because they use it, not to know something of it
     "search/measurer.py": "the baselines: what people have without autopipe",
     "api/measuring.py": "what is measured where nothing is set",
     "measure/description.py": "the loader that shows what an image costs",
@@ -56,7 +53,6 @@ USERS = {
     "artifact/reference.py": "the workload of `--images`",
     "artifact/verifying.py": "the loader whose workers share a dataset, as Keras's own threads do",
 }
-"""Modules that import a plugin because they use it, not to know something of it."""
 
 
 def test_no_plugin_is_known_by_its_name() -> None:

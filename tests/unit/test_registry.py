@@ -1,7 +1,5 @@
 """The public names, where they live and what importing them costs; and what a package that adds plugins adds."""
 
-from __future__ import annotations
-
 import ast
 import os
 from pathlib import Path

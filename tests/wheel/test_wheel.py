@@ -3,8 +3,6 @@
 The wheel and what it requires, wheels too, are installed into an empty environment of each Python that is found.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

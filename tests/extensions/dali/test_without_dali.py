@@ -1,7 +1,5 @@
 """What `Dali` says of itself without DALI: which workloads it cannot feed and why. What it does: installed/."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What every diagnosis leaves behind: no thread that looks at lines. And what tests of findings share."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """What a training's data, its call of `fit` and its reads tell: files, numbers, what workers copy or unpack."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import sqlite3

@@ -1,7 +1,5 @@
 """`ap.watch` round loops of any kind: the batches that come, and the report. How long anything takes is not tested."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

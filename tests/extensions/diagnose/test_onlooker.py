@@ -3,8 +3,6 @@
 No test asserts how long anything took. Runs on the backend of the process, and by its last test on JAX.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import types

@@ -1,7 +1,5 @@
 """What the samples of a training tell: leaks, targets of other samples, epochs that are all alike."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

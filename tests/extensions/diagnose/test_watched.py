@@ -3,8 +3,6 @@
 The code has the names of the script's own file, or says what is missing. It runs as it is pasted.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The contract of sources on HDF5 files; what `HDF5` refuses, and what it makes of its columns."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import warnings

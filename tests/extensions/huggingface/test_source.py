@@ -1,7 +1,5 @@
 """The contract of sources on Hugging Face datasets and Parquet files; what they refuse, and what labels become."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scenes and volumes, files that hold them, and what their windows must be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

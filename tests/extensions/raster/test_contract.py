@@ -1,7 +1,5 @@
 """The contract of sources, on windows of rasters and slices of volumes."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import os

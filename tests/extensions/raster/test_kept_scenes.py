@@ -2,8 +2,6 @@
 in every loader and place, whatever happens to the files and to what is kept.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

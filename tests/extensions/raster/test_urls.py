@@ -2,8 +2,6 @@
 said of servers that fail.
 """
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Iterator

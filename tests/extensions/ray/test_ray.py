@@ -1,7 +1,5 @@
 """What is decided about a Ray cluster, and about workers that die or skip samples, without one. With one: nodes/."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """URLs on fsspec's own memory file system and on a web server on loopback. What only a bucket can do: test_s3.py."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Sources on a real S3 server on loopback, with a proxy before it that delays, refuses and cuts connections."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

@@ -1,7 +1,5 @@
 """The contract of sources on a data set of TensorFlow Datasets; what `TFDS` refuses, and what its features become."""
 
-from __future__ import annotations
-
 import sys
 import tracemalloc
 from pathlib import Path

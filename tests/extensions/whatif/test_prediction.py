@@ -2,8 +2,6 @@
 between predictions are known. And `autopipe whatif` on an artifact.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

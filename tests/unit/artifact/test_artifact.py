@@ -1,7 +1,5 @@
 """The file of an artifact: what is read, refused and written, what other writers of it keep, and its workload."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The module that is written beside an artifact, plain code without autopipe, and looks at samples."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path

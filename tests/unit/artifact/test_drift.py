@@ -1,7 +1,5 @@
 """Whether a training, or a profile, is as fast as it was promised. With a real child: tests/integration."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import math
@@ -230,19 +228,16 @@ def test_a_share_is_that_of_each_round_as_sure_as_windows_and_rounds_are_togethe
         assert share.high == pytest.approx(1.1 * share.value)
 
 
-def test_only_rounds_that_agree_are_drift() -> None:
+def test_only_rounds_that_agree_are_drift_and_not_what_sways_from_trial_to_trial_as_in_the_tune() -> None:
     # What a neighbour took of the model in one round hides nothing.
     for shares, is_drift in ((0.60, 0.70, 0.80), False), ((0.69, 0.70, 0.71), True), ((0.60, 0.60, 0.90), True):
         found = checked(profile(), by_turns(*((1000 * share, 1000.0) for share in shares)))
         assert (found.verdict is Verdict.DRIFTED) is is_drift
-
-
-@pytest.mark.parametrize(("noise", "verdict"), [(0.01, Verdict.DRIFTED), (0.1, Verdict.FITS)])
-def test_a_machine_that_sways_from_trial_to_trial_as_in_the_tune_is_no_drift(noise: float, verdict: Verdict) -> None:
-    known = profile(trials=swayed(noise))
-    assert (drift.noise(known), drift.noise(profile())) == pytest.approx((noise, USUAL_NOISE))
-    now = Rates.by_turns([(within(850.0), within(1250.0))], {NAME: [within(920.0)]}, drift.noise(known))
-    assert checked(known, now).verdict is verdict
+    for noise, is_drift in ((0.01, True), (0.1, False)):
+        known = profile(trials=swayed(noise))
+        assert (drift.noise(known), drift.noise(profile())) == pytest.approx((noise, USUAL_NOISE))
+        now = Rates.by_turns([(within(850.0), within(1250.0))], {NAME: [within(920.0)]}, drift.noise(known))
+        assert (checked(known, now).verdict is Verdict.DRIFTED) is is_drift
 
 
 @dataclasses.dataclass

@@ -1,7 +1,5 @@
 """Plain code as text, and its functions. Whole files of it are run in tests/integration/test_tuned_eject.py."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

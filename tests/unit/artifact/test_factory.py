@@ -1,7 +1,5 @@
 """A tuned pipeline, made of an artifact or of a fresh profile, and of converted samples beside it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

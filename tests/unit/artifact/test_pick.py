@@ -1,7 +1,5 @@
 """Which profile a machine gets, what a retune tries first, and what a training has learnt, in the artifact."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import re

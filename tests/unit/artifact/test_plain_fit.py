@@ -1,7 +1,5 @@
 """`model.fit(tuned.make_dataset())` trains the trainer's batches, on one device; on JAX by the last test."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which configuration a retune keeps, and what it says. With trials: tests/integration/test_cli_tune.py."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

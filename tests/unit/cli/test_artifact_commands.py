@@ -1,7 +1,5 @@
 """Commands over an artifact: show, merge, repoint, report, and what retune says at its end."""
 
-from __future__ import annotations
-
 import functools
 import json
 import threading

@@ -1,7 +1,5 @@
 """`autopipe convert`, `doctor --data`, `verify` and `eject --to`, which run in the process of the command: here."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

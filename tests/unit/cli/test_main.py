@@ -1,7 +1,5 @@
 """What holds for every command: statuses, messages, and how little is imported."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

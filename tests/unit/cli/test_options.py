@@ -1,7 +1,5 @@
 """Options: how they are written, grouped and refused, in a file too; what tune and measure refuse before they begin."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

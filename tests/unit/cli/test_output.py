@@ -1,7 +1,5 @@
 """What a command writes and says, and what a person sees of a tune, event by event on a terminal of 80 columns."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """A folder that plays /proc and /sys of another machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """File systems, what they hold in memory, and files that are replaced as a whole."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What this process, its children and its neighbours use."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import dataclasses

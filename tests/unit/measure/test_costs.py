@@ -3,8 +3,6 @@
 Of sentences the figures are tested, no wording.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

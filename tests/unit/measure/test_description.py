@@ -1,7 +1,5 @@
 """The state of the files, the part of the data for a trial, and the loader alone."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What two epochs of people's datasets tell, planted and not: splits, targets, orders, and what asking changes."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import io

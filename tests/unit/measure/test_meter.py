@@ -2,8 +2,6 @@
 tests/integration/test_measure.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

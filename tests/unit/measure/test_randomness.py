@@ -1,7 +1,5 @@
 """Random numbers that repeat, planted and not, in the datasets that people write. torch is not installed here."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Which file is the native library, and rows and records that it takes or makes at once, with the bits of Python."""
 
-from __future__ import annotations
-
 import _ctypes
 import ctypes
 import dataclasses

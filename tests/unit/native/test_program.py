@@ -4,8 +4,6 @@ Each case runs with all vector instructions, with SSSE3 and in plain C. How load
 `tests/contract`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import mmap

@@ -1,7 +1,5 @@
 """Datasets of ten samples, and what wraps them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every loader shares and each configuration says, and loaders that take each other's place."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Reports of a search over the analytic surface, and pictures: of them, of README and docs, and of a notebook."""
 
-from __future__ import annotations
-
 import html.parser
 import itertools
 import json

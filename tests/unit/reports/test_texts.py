@@ -1,7 +1,5 @@
 """What commands print: tables, figures, the result of a search as text and as JSON, and what it means in sentences."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A small space and its surface: every loader, 2 to 4 cores, some eighty configurations."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The rules that end a search, how its time is shared out, and the trials that have a reason."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,7 +147,7 @@ def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_
 class Lasting(Surface):
     """A machine on which some trials take long, and are cut when the time that they are allowed is over."""
 
-    takes: Callable[[Lasting, PipelineConfig, bool], float | None]
+    takes: Callable[[Any, PipelineConfig, bool], float | None]
     """Returns the seconds of a trial that takes long, of a proof or not."""
     allowed: float = math.inf
     began: float = 0.0

@@ -1,7 +1,5 @@
 """The confirmation run's decisions, on rates that are made up."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

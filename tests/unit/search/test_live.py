@@ -1,7 +1,5 @@
 """The rules of a training that tunes itself, and trainings played on a clock of their own, with the real tuner."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Each reason for leaving a configuration out; that whatever can run is kept; and what a race measures and takes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

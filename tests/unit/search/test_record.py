@@ -1,7 +1,5 @@
 """The study of a search, in memory and in a storage. That it outlives its process: tests/integration/test_search.py."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

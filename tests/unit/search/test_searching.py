@@ -1,7 +1,5 @@
 """A search on this machine: what is known before, what it waits for, whose study it is, and what ap.tune refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import errno
@@ -247,10 +245,10 @@ def test_tunes_at_once_stay_apart(tmp_path: Path, url: str, search: Search, monk
         runner = Started(on_measure=measures)
         found[name], _ = search(runner, listen, folder=tmp_path / name, trials=trials, storage=url)
 
-    ap.tune("one", 12, lambda: None if "other" in ran else ap.tune("other", 13))
+    tune("one", 12, lambda: None if "other" in ran else tune("other", 13))
     assert {name: len(result.study.trials) for name, result in found.items()} == ran
     before = ran["one"]
-    ap.tune("one", 14)
+    tune("one", 14)
     assert opened == [("one", 0), ("other", 0), ("one", before)]
 
 

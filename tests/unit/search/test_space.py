@@ -1,7 +1,5 @@
 """A space on a machine, its bounds and its file; and what a search is asked for, as it is written and asked again."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The whole loop over the analytic surface, seeded: what wins, and what is proved. How it ends: test_budget.py."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a workload may be, how its samples are built and its ops planned, and where its relative paths start."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import functools

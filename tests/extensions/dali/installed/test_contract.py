@@ -5,8 +5,6 @@ DALI passes over damage inside a JPEG, so `Decode` here does, too. Where DALI de
 refuses, are left out by name.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Not tested: decoding on a card.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import threading

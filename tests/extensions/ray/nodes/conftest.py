@@ -1,7 +1,5 @@
 """A Ray cluster of two nodes on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Iterator

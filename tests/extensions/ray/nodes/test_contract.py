@@ -1,7 +1,5 @@
 """The contract of loaders, as it is, over a Ray cluster of two nodes: each test of it, with `Ray` for other loaders."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

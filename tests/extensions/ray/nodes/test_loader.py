@@ -2,8 +2,6 @@
 a conversion by a Ray cluster gives the files of a conversion on this machine, and refuses what would not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What workers fill and are sent: a kernel, caches and slots; messages, ends and pickles of processes; the trace."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The order of batches, workers that fill whole ones or several, and samples that are read ahead of them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gc

@@ -1,7 +1,5 @@
 """Small models for the tests of pipelines, and of what they are measured and verified with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """What reaches the device and comes back: batches, tensors over arrays, logs, times; and which models fit."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Steps that finish batches on the device or several in one call, trainings that were cut, simulated devices."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import pickle

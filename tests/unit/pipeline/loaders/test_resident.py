@@ -1,7 +1,5 @@
 """What is peculiar to Resident and TfData. Not tested: a GPU; tests/contract/test_resident.py runs on JAX, too."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import shutil

@@ -1,7 +1,5 @@
 """What is set around a user's dataset: the batches stay, the process and its workers get it, what cannot be is said."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools

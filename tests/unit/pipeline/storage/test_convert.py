@@ -1,7 +1,5 @@
 """Sets while they are made and read: what is told, and what is kept, where samples, disks, files and runs fail."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """Images in folders, alone or with a mask each, and in tables with their labels."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """What every source is asked, paths of files behind it, arrays and TFRecord files. Their contract: tests/contract."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import struct

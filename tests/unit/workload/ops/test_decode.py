@@ -1,7 +1,5 @@
 """From the bytes of image files to pixels, whole and reduced, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """PNG by either decoder, images that are to be rotated by their EXIF tags, and what decoders leave out of files."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

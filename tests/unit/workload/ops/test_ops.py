@@ -1,7 +1,5 @@
 """What ops refuse to be told, samples that they refuse or tell of, masks of any dtype, and mixed batches."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses
