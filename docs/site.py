@@ -91,3 +91,6 @@ def _names() -> Iterator[str]:
             if not documented or documented.startswith(f"{name}("):  # as a dataclass writes it by itself
                 raise PluginError(f"`ap.{name}` is public, but has no docstring.")
             yield f"### ap.{name}\n\n::: autopipe.{homes.pop(name)}.{name}\n"
+    yield "## Tests of plugins\n"
+    for name in ("check_source", "check_op", "check_loader", "check_form"):
+        yield f"### autopipe.testing.{name}\n\n::: autopipe.testing.{name}\n"
