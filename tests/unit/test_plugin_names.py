@@ -62,7 +62,9 @@ def test_no_plugin_is_known_by_its_name() -> None:
             if not where.startswith((f"{kind}/", "extensions/")):
                 strings = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
                 found |= {(where, name) for name in (names - OTHER_THINGS) & strings}
-    assert found == ELSEWHERE.keys()
+    assert found == {
+        each for each in ELSEWHERE if each[1] in set().union(*NAMES.values())
+    }  # a copy may lack extensions
 
 
 def test_a_plugin_is_imported_only_where_it_is_used() -> None:
