@@ -80,7 +80,7 @@ def test_the_readmes_commands_and_scripts_run_one_after_the_other(tmp_path: Path
         _run(stands, str(project / "follow.py"))
         assert (stands / "final.keras").exists()
 
-    (by_hand,) = (block for block in PYTHON if "make_loader" in block)
+    (by_hand,) = (block for block in PYTHON if "ap.make_loader" in block)
     (project / "by_hand.py").write_text(_script(by_hand))
     assert "(8, 64, 64, 3)" in _run(project, "by_hand.py").stdout
     assert len(PYTHON) == len(blocks) + 2  # all of them, and the workload
