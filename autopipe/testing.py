@@ -114,6 +114,7 @@ def check_source(source: Source, sample: Callable[[int], Any] | None = None) -> 
         asked.digest(source) == asked.digest(source) == asked.digest(again), "`digest` is the same until data change"
     )
     names = [planner.sample_name(source, number) for number in numbers]
+    _require(names == [planner.sample_name(again, number) for number in numbers], "a pickle has the same names")
     _require(len({*names}) == len(names), f"each sample has a name of its own, but {names[:3]}, ... are not")
     files = asked.files(source)
     _require(all(Path(file).is_file() for file in files), f"`files` are files, but {files[:3]}, ... are not")
@@ -136,7 +137,9 @@ def _check_kinds(source: Any, value: object) -> None:
             encoded = isinstance(part, bytes)
             _require((kind is FieldKind.ENCODED) == encoded, f"`{name}` is ENCODED for bytes, and for nothing else")
             single = np.ndim(part) == 0 and not encoded
-            _require(not single or kind is FieldKind.LABEL, f"`{name}` is LABEL for a single number")
+            _require(
+                (kind is FieldKind.LABEL) == single, f"`{name}` is LABEL for a single number, and for nothing else"
+            )
 
 
 def _content(spans: Any) -> Any:
@@ -177,6 +180,7 @@ def _check_plain(source: Source, numbers: Sequence[int], known: Sequence[object]
     spec = planner.described(source, {numbers[0]: planner.normalise(known[0], structure)}, structure)
     try:
         code = data_source.plain(source, spec, "np")
+        _require(data_source.plain(source, spec, "tf").arguments, "the plain code of TensorFlow takes arguments, too")
     except PlainCodeError:
         return
     body = textwrap.indent("\n".join([*code.reading, f"return {packed(spec)}"]), "    ")
@@ -389,9 +393,9 @@ def check_loader(
             del left
             held = [(batch, finished(made, [batch])[0]) for batch in made.batches(2)]
             _require_epoch(wanted[2], [copy for _, copy in held], f"{rule}, behind an epoch that was left")
-            next(epoch := made.epoch(3))  # type: ignore[assignment]
-            del epoch
+            next(begun := made.epoch(3))
             state, after = made.state_dict(), made.batches(0)
+            del begun
         _require_epoch([copy for _, copy in held], finished(made, [each for each, _ in held]),
                        f"{rule} nobody writes to a batch that is held, and it outlives its loader")  # fmt: skip
         with contextlib.suppress(LoaderError):
