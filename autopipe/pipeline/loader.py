@@ -293,7 +293,7 @@ class WorkloadLoader(Loader):
 
 def closed() -> LoaderError:
     """Return the error of a closed loader."""
-    return LoaderError("The loader is closed.", hint="Build a new one with ap.make_loader(workload, config).")
+    return LoaderError("The loader is closed.", hint="Make a new one with ap.make_loader(workload, config).")
 
 
 def end(batches: Iterator[Any]) -> None:

@@ -51,7 +51,7 @@ class Slow(Surface):
 
 @functools.cache
 def result() -> Result:
-    """Return what a search over the surface found."""
+    """Return the result of a search over the surface."""
     surface = Slow(model_rate=6000.0, model_core_seconds=0.0002, noise=0.03, seed=5, quirks=2)
     space = spaces.parse(SPACE)({"cores": surface.cores, "gpus": 0})
     command = "autopipe tune train.py:workload --epochs 20"

@@ -141,7 +141,7 @@ print([str(each.message) for each in seen if each.category.__name__ == "ProfileW
 
 
 def _profile(described: Description, rate: float) -> Profile:
-    """Return what a tune in this very child would have found, at another rate."""
+    """Return a profile of this machine and of the described workload, with a rate."""
     here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
     digest, now = described.digest, datetime.datetime.now(datetime.UTC)
     return profile(hardware=here, workload=digest, images_per_second=about(rate), ceiling=None, measured_at=now)

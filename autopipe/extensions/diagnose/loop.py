@@ -522,7 +522,7 @@ _OF_GRAIN = ("DataLoader", "DataLoaderIterator", "DatasetIterator", "IterDataset
 
 
 def _trainer() -> str:
-    """Return what a loop's kind of data has behind it if a trainer of a package reads here; else nothing."""
+    """Return " of ..." with the name of the package whose trainer runs this loop; an empty text for another loop."""
     frames = traceback.walk_stack(None)
     packages = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in frames]
     return next((_OF_TRAINERS[package] for package in packages if package in _OF_TRAINERS), "")

@@ -253,7 +253,7 @@ class Trains:
                     self.reads.trained("torch")
 
     def end(self) -> Watched:
-        """Return what is told until the script has ended, once."""
+        """End the script, and return its one report."""
         self.reads.end()
         (told,) = self.told
         return told

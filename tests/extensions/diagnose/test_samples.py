@@ -30,7 +30,7 @@ def batches(x: Any, y: Any) -> list[Any]:
 
 
 def looked(epochs: Any, **known: Any) -> Samples:
-    """Return what is seen of epochs: of an x and a y, in batches of 8, or of a list of batches."""
+    """Return `Samples` that have seen epochs: each a pair (x, y) in batches of 8, or a list of batches."""
     found = Samples(clock=lambda: 0.0, **known)
     for each in epochs:
         found.epoch_began()
